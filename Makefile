@@ -1,0 +1,62 @@
+# make run     a host with everything it needs, Postgres included, and a demo
+# make test    the tests; those where goroutines meet a second time with -race
+# make check   what CI runs: format, vet, staticcheck, generated code, build, test
+# make bench   how fast it is; make soak: whether it stays so (ARGS="…" for both)
+# make generate  Go from migrations, sql/functions and sql/queries, after a change there
+# make build   the binaries, into .bin/
+#
+# Missing packages are installed by apt as root or with sudo, else named.
+
+# Packages to test twice, and what bench and soak are told.
+RACE_PKGS ?= ./platform/internal/... ./platform/subscription/... ./platform/wakeup/... ./platform/host/...
+ARGS ?=
+
+# No version stamp but in `make build`: git refuses it when the tree belongs to another user.
+export GOFLAGS := -buildvcs=false $(GOFLAGS)
+
+install  := sh deploy/install-deps.sh
+tool     := go tool -modfile=tools.mod
+go_dirs  := $(wildcard cmd deploy functions migrations platform sql)
+sql_files = $(sort $(wildcard .sqlc.yaml migrations/*.sql sql/functions/*.sql sql/queries/*.sql))
+sql_hash  = cat $(sql_files) | if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c 1-64
+hash_file = platform/internal/db/.hash
+
+.PHONY: run test check bench soak generate build format vet staticcheck generated compile
+
+run:
+	@$(install) postgres
+	go run ./cmd/host serve --profile local --demo
+
+test:
+	@$(install) postgres race
+	go test -timeout 20m ./...
+	go test -timeout 20m -race -short $(RACE_PKGS)
+
+check: format vet staticcheck generated compile
+	@$(MAKE) --no-print-directory test
+
+bench soak:
+	@$(install) postgres
+	go run ./cmd/bench $@ $(ARGS)
+
+generate:
+	CGO_ENABLED=0 $(tool) sqlc generate -f .sqlc.yaml
+	@$(sql_hash) >$(hash_file)
+
+build:
+	GOFLAGS= go build -o .bin/ ./cmd/...
+
+format:
+	@files=$$(gofmt -l $(go_dirs)); test -z "$$files" || { echo "not formatted (gofmt -w):" $$files; exit 1; }
+
+vet:
+	go vet ./...
+
+staticcheck:
+	$(tool) staticcheck ./...
+
+generated:
+	@test "$$($(sql_hash))" = "$$(cat $(hash_file))" || { echo "platform/internal/db is not of these migrations and queries: make generate"; exit 1; }
+
+compile:
+	go build ./...

@@ -1,0 +1,11 @@
+// Command host runs the functions that ship with pgmill. A host of one's own is
+// this file with other imports.
+package main
+
+import (
+	_ "github.com/pgmill/pgmill/functions/demo"
+
+	"github.com/pgmill/pgmill/platform/host"
+)
+
+func main() { host.Main() }

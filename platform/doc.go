@@ -1,0 +1,8 @@
+// Package platform is what a function's author imports: the kinds of functions,
+// Register, Emit, events, reasons and errors. It owns no table and imports no other
+// package of the module: Emit calls mill.emit, so SQL is the seam.
+//
+// A function is declared as data with one handler. What the handler writes through
+// its tx commits together with the cursor, or not at all, so in Postgres its effect
+// happens exactly once. Work outside Postgres may be repeated after a crash.
+package platform

@@ -1,0 +1,121 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgmill/pgmill/platform/pg"
+)
+
+// The exit codes of every command.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitNotMigrated = 4
+	exitNotFound    = 5
+	exitConflict    = 6
+	exitDenied      = 7
+	exitSignal      = 130
+)
+
+var (
+	errUsage   = errors.New("usage")            // wrapped by what the command line did wrong
+	errStopped = errors.New("stopped at once")  // a second signal
+	errAborted = errors.New("nothing was done") // the person said no
+	errPending = errors.New("migrations pending: run `host migrate up`")
+)
+
+// usageError is a wrong command line.
+type usageError struct{ error }
+
+func (usageError) Is(target error) bool { return target == errUsage }
+
+// exitCode is the one place that turns an error into the code of its class.
+func exitCode(err error) int {
+	var pe *pgconn.PgError
+	var connect *pgconn.ConnectError
+	var network net.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errStopped):
+		return exitSignal
+	case errors.Is(err, ErrConfig), errors.Is(err, errUsage):
+		return exitUsage
+	case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing), errors.Is(err, errPending):
+		return exitNotMigrated
+	case errors.Is(err, pg.ErrBusy):
+		return exitConflict
+	case errors.Is(err, pg.ErrNoBinaries):
+		return exitUnreachable
+	case errors.As(err, &pe):
+		return sqlstateCode(pe.Code)
+	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// sqlstateCode goes by what the database said: MI… are our own (sql/functions).
+func sqlstateCode(code string) int {
+	switch code {
+	case "MI404":
+		return exitNotFound
+	case "MI409", "MI101", "55P03", "40001", "40P01":
+		return exitConflict
+	case "MI001", "MI002", "MI003":
+		return exitUsage
+	case "42501":
+		return exitDenied
+	case "42P01", "42883", "3F000", "42703": // what a migration would have made is not there
+		return exitNotMigrated
+	case "3D000", "53300", "57P01", "57P02", "57P03":
+		return exitUnreachable
+	}
+	switch {
+	case strings.HasPrefix(code, "28"): // wrong user or password
+		return exitDenied
+	case strings.HasPrefix(code, "08"):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// errorLines is what a person is told, one line a fault. Our own refusals are told
+// without the SQL around them.
+func errorLines(err error) []string {
+	if isJoin(err) {
+		var lines []string
+		for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
+			lines = append(lines, errorLines(e)...)
+		}
+		return lines
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) && strings.HasPrefix(pe.Code, "MI") {
+		return []string{pe.Message}
+	}
+	if errors.As(err, &pe) && exitCode(err) == exitNotMigrated {
+		return []string{pg.ErrNotMigrated.Error()}
+	}
+	return []string{oneLine(errorText(err))}
+}
+
+// isJoin tells errors.Join's result, one line an error, from fmt.Errorf's.
+func isJoin(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return false
+	}
+	var parts []string
+	for _, e := range joined.Unwrap() {
+		parts = append(parts, e.Error())
+	}
+	return err.Error() == strings.Join(parts, "\n")
+}

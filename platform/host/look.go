@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/outbox"
+	"github.com/pgmill/pgmill/platform/subscription"
+	"github.com/pgmill/pgmill/platform/wakeup"
+)
+
+// look finds what is new and sees to it that somebody has the claims for it.
+func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine) (wakeup.Found, error) {
+	before := feed.Head()
+	news, err := feed.Look(ctx)
+	if err != nil {
+		return wakeup.Found{}, err
+	}
+	w.looked(news)
+	if news.Fresh {
+		if err := engine.News(ctx, news.Types); err != nil {
+			return wakeup.Found{}, err
+		}
+	}
+	return wakeup.Found{Events: news.Head - before, Busy: news.Advanced < 0}, nil
+}
+
+func (w *Worker) looked(news outbox.News) {
+	switch {
+	case news.Advanced > 0:
+		w.metrics.EventsAdvanced(int(news.Advanced))
+		w.metrics.Looked("advanced")
+	case news.Advanced < 0:
+		w.metrics.Looked("busy")
+	default:
+		w.metrics.Looked("empty")
+	}
+}
+
+// tick is the poll: advance, rescue and derive in one call.
+func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, feed *outbox.Feed, engine *subscription.Engine, claims *claim.Claims) (wakeup.Found, error) {
+	before := feed.Head()
+	var advanced, head int64
+	var types []string
+	var rescued, derived, others int
+	var nextMs *int64
+	ctx, cancel := context.WithTimeout(ctx, max(5*time.Second, w.LeaseTTL))
+	defer cancel()
+	err := control.QueryRow(ctx, "call pgmill.tick($1, $2, null, null, null, null, null, null, null)", w.ID(), before).
+		Scan(&advanced, &head, &types, &rescued, &derived, &nextMs, &others)
+	if err != nil {
+		return wakeup.Found{}, fmt.Errorf("poll: %w", err)
+	}
+	w.touched()
+	w.others.Store(int32(others))
+	news := feed.Publish(advanced, head, types)
+	w.looked(news)
+	w.metrics.Polled()
+	w.metrics.ClaimsHeld(len(claims.Known()))
+	if rescued > 0 {
+		w.metrics.ClaimsRescued(rescued)
+		w.Log.Warn("claims taken from a dead host", "claims", rescued)
+	}
+	if derived > 0 {
+		engine.Derived(derived)
+	}
+	f := wakeup.Found{Events: head - before, Busy: advanced < 0}
+	if nextMs != nil {
+		f.Next = max(time.Millisecond, time.Duration(*nextMs)*time.Millisecond)
+	}
+	return f, nil
+}
+
+// touched notes that the database answered just now.
+func (w *Worker) touched() { w.lastTick.Store(int64(time.Since(w.started))) }
+
+// observe hands the engine the counters.
+func (w *Worker) observe() subscription.Observe {
+	return subscription.Observe{
+		Handled: func(n int, took time.Duration) {
+			w.metrics.EventsHandled(n)
+			w.metrics.BatchDone("ok")
+			w.metrics.HandlerTook(took)
+		},
+		Failed: func(r platform.Reason) {
+			w.metrics.EventFailed(r)
+			w.metrics.BatchDone("failed")
+		},
+		Lost: func() {
+			w.metrics.StaleWriterRejected()
+			w.metrics.BatchDone("lost")
+		},
+		Parked:  w.metrics.EventParked,
+		Stopped: w.metrics.ShardHeld,
+	}
+}

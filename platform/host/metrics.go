@@ -1,0 +1,76 @@
+package host
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pgmill/pgmill/platform"
+)
+
+// metrics are this process's numbers. Every series is there at 0 from the start,
+// so that a rate over it is right from the first event. Engines do not know of it:
+// they are given its methods.
+type metrics struct {
+	registry *prometheus.Registry
+
+	advanced, polls, derived, rescued, returned, stale, handled, parked, held, reconnects prometheus.Counter
+	looks, bells, batches, failed, renewals                                               series
+	claims, listen                                                                        prometheus.Gauge
+	handlerTime, settleTime, startLatency                                                 prometheus.Histogram
+
+	// Lag is pgmill_subscription_lag_events by subscription.
+	Lag *prometheus.GaugeVec
+}
+
+// eventReasons are the label values of pgmill_events_failed_total: the system
+// reasons, and one for all that authors give.
+var eventReasons = []platform.Reason{
+	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch,
+	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict,
+	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
+	platform.ReasonDraining, byAuthor,
+}
+
+const byAuthor platform.Reason = "author"
+
+func newMetrics(reg *platform.Registry) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	f := factory{m.registry}
+	m.advanced = f.counter("events_advanced_total", "Events given their position by this host.")
+	m.looks = f.counters("looks_total", "Looks for new events.", "outcome", "advanced", "empty", "busy")
+	m.bells = f.counters("bells_total", "Notifications heard and rung.", "kind", "heard", "rung")
+	m.polls = f.counter("polls_total", "Polls, which find what no bell told.")
+	m.derived = f.counter("claims_derived_total", "Claims made for shards that had work and none.")
+	m.claims = f.gauge("claims_held", "Claims this host works on.")
+	m.rescued = f.counter("claims_rescued_total", "Claims taken from hosts without a live lease.")
+	m.returned = f.counter("claims_returned_total", "Claims handed back unfinished.")
+	m.stale = f.counter("stale_writer_rejected_total", "Results dropped because the lease was lost.")
+	m.batches = f.counters("batches_total", "Handler transactions.", "outcome", "ok", "failed", "lost")
+	m.handled = f.counter("events_handled_total", "Events whose handler's work is committed.")
+	m.failed = f.counters("events_failed_total", "Failed attempts at an event.", "reason", asStrings(eventReasons)...)
+	m.parked = f.counter("events_parked_total", "Events set aside after their last attempt.")
+	m.held = f.counter("shards_held_total", "Shards stopped at an event after its last attempt.")
+	m.renewals = f.counters("lease_renewals_total", "Renewals of this host's lease; broken: it came too late.", "outcome", "ok", "failed", "broken")
+	m.listen = f.gauge("listen_up", "1 while notifications are heard.")
+	m.reconnects = f.counter("listen_reconnects_total", "Times the listening connection was made anew.")
+	m.handlerTime = f.histogram("handler_seconds", "Time in a handler, a batch or an event.")
+	m.settleTime = f.histogram("settle_seconds", "Time from the handler's return to the commit.")
+	m.startLatency = f.histogram("start_latency_seconds", "Time from an event's position to its handling.")
+
+	m.Lag = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "pgmill_subscription_lag_events", Help: "Head minus position."}, []string{"subscription"})
+	for _, fn := range platform.Of[platform.Subscription](reg) {
+		m.Lag.WithLabelValues(fn.Name)
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "pgmill_build_info", Help: "1; the label is the build."}, []string{"version"})
+	build.WithLabelValues(Version()).Set(1)
+	m.registry.MustRegister(m.Lag, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves the numbers.
+func (m *metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}

@@ -1,0 +1,152 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/pg"
+)
+
+// reasonStarting is shown until the runtime says more.
+const reasonStarting platform.Reason = "starting"
+
+// process is one running host: probes from the first moment, the runtime once
+// there is a database, and how ready both are.
+type process struct {
+	cfg     Config
+	kind    string // worker or serve
+	reg     *platform.Registry
+	log     *slog.Logger
+	metrics *metrics
+
+	runtime  atomic.Pointer[hostRuntime]
+	waiting  atomic.Pointer[platform.Reason] // why there is no runtime yet
+	draining atomic.Bool
+	started  func(where) // told once, when the database is at hand
+}
+
+// where says where the parts of a process are.
+type where struct {
+	addr      string
+	private   bool // the database is the private one
+	functions int
+}
+
+// newProcess prepares a host; nothing runs yet. started may be nil.
+func newProcess(cfg Config, kind string, reg *platform.Registry, log *slog.Logger, started func(where)) (*process, error) {
+	if len(cfg.Functions) > 0 {
+		some, err := reg.Only(cfg.Functions...)
+		if err != nil {
+			return nil, faultf("functions: %v", err)
+		}
+		reg = some
+	}
+	return &process{cfg: cfg, kind: kind, reg: reg, log: log, metrics: newMetrics(reg), started: started}, nil
+}
+
+// Run serves until ctx ends and then drains: not ready at once, live to the end.
+func (p *process) Run(ctx context.Context) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("probes: %w; choose another --addr", err)
+	}
+	p.log.Info("probes answer", "addr", l.Addr().String())
+	stop := context.AfterFunc(ctx, func() {
+		p.draining.Store(true)
+		p.log.Info("stopping", "grace", p.cfg.Grace)
+	})
+	defer stop()
+	return runServices(ctx, p.cfg.Grace+1500*time.Millisecond, []service{
+		{"probes", func(ctx context.Context) error { return serveHTTP(ctx, l, newProbes(p.kind, p, p.metrics)) }},
+		{"runtime", func(ctx context.Context) error { return p.work(ctx, l.Addr().String()) }},
+	})
+}
+
+// work gets the database ready as far as the profile lets it, and runs functions.
+func (p *process) work(ctx context.Context, addr string) error {
+	cfg := p.cfg
+	if cfg.Database == "" {
+		database, err := pg.StartPrivate(ctx, pg.PrivateOptions{Dir: cfg.DataDir, Log: p.log})
+		if err != nil {
+			return stopOr(ctx, err)
+		}
+		defer database.Close()
+		cfg.Database = database.DSN()
+	}
+	if cfg.Migrate {
+		if err := p.migrate(ctx, cfg.Direct()); err != nil {
+			return stopOr(ctx, err)
+		}
+	}
+	r := newRuntime(cfg, p.reg, p.log, p.metrics)
+	p.runtime.Store(r)
+	if p.started != nil {
+		p.started(where{addr: addr, private: p.cfg.Database == "", functions: len(p.reg.Functions())})
+	}
+	return r.Run(ctx)
+}
+
+// migrate waits for a database that does not answer, as the runtime does (F83).
+func (p *process) migrate(ctx context.Context, dsn string) error {
+	unreachable := platform.ReasonDatabaseUnreachable
+	for wait := time.Second; ; wait = min(2*wait, 8*time.Second) {
+		done, err := pg.Migrate(ctx, dsn, p.log)
+		for _, c := range done {
+			p.log.Info("migrated", "part", c.Part, "version", c.Version)
+		}
+		if err == nil || exitCode(err) != exitUnreachable {
+			p.waiting.Store(nil)
+			return err
+		}
+		p.waiting.Store(&unreachable)
+		p.log.Warn("database unreachable, trying again", "wait", wait, "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// stopOr hides an error that is only the consequence of being told to stop.
+func stopOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// NotReady says why the process cannot do its work; empty means that it can.
+func (p *process) NotReady() []platform.Reason {
+	if p.draining.Load() {
+		return []platform.Reason{platform.ReasonDraining}
+	}
+	if r := p.runtime.Load(); r != nil {
+		return r.NotReady()
+	}
+	if why := p.waiting.Load(); why != nil {
+		return []platform.Reason{*why}
+	}
+	return []platform.Reason{reasonStarting}
+}
+
+// Degraded says what is not well though the work is done.
+func (p *process) Degraded() []platform.Reason {
+	if r := p.runtime.Load(); r != nil {
+		return r.Degraded()
+	}
+	return nil
+}
+
+// Identity is the instance id; "" before it is registered.
+func (p *process) Identity() string {
+	if r := p.runtime.Load(); r != nil {
+		return r.Identity()
+	}
+	return ""
+}

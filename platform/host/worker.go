@@ -1,0 +1,300 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/internal/lease"
+	"github.com/pgmill/pgmill/platform/outbox"
+	"github.com/pgmill/pgmill/platform/pg"
+	"github.com/pgmill/pgmill/platform/subscription"
+	"github.com/pgmill/pgmill/platform/wakeup"
+)
+
+// Worker runs the functions of a registry on one database, without the command
+// line, probes and profiles around it. Tests and programs that embed pgmill use it.
+// The zero values of its fields are those of the host's settings.
+type Worker struct {
+	Database  string             // DSN; may be a pooler's
+	ListenURL string             // DSN for LISTEN; "" means Database
+	Registry  *platform.Registry // nil means platform.Default
+	Log       *slog.Logger       // must be a redacting one (NewLogger); nil means silent
+	Profile   string
+	Version   string
+	LeaseTTL  time.Duration // 0 means 10 s
+	Grace     time.Duration // 0 means 10 s
+	Poll      time.Duration // 0 means 1 s
+	MaxConns  int           // handlers' connections; 0 means 20
+	MaxClaims int           // shards held at once; 0 means 100
+
+	metrics *metrics // nil: nobody counts
+
+	mu       sync.Mutex
+	id       string
+	notReady platform.Reason
+	deaf     bool
+	others   atomic.Int32
+	lastTick atomic.Int64 // monotonic-ish: nanoseconds since start of the last tick that worked
+	started  time.Time
+}
+
+// ID is the instance's id; "" before it has registered.
+func (w *Worker) ID() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.id
+}
+
+// NotReady says why the worker cannot take work; empty means that it can.
+func (w *Worker) NotReady() []platform.Reason {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.notReady != "" {
+		return []platform.Reason{w.notReady}
+	}
+	if time.Since(w.started)-time.Duration(w.lastTick.Load()) > 3*w.Poll+2*time.Second {
+		return []platform.Reason{platform.ReasonDatabaseUnreachable}
+	}
+	return nil
+}
+
+// Degraded says what is slower than it could be.
+func (w *Worker) Degraded() []platform.Reason {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deaf && w.notReady == "" {
+		return []platform.Reason{platform.ReasonListenUnavailable}
+	}
+	return nil
+}
+
+func (w *Worker) state(r platform.Reason) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notReady = r
+}
+
+// Run connects, checks, registers and works until ctx ends; then it drains within
+// Grace and returns nil. It waits for a database that is away, and returns at once
+// what waiting cannot mend: pg.ErrNotMigrated, pg.ErrGrantMissing.
+func (w *Worker) Run(ctx context.Context) error {
+	w.defaults()
+	control, err := w.connect(ctx)
+	if err != nil || control == nil {
+		return err
+	}
+	defer control.Close()
+	handlers, err := w.pool(context.WithoutCancel(ctx), "handlers", w.MaxConns)
+	if err != nil {
+		return err
+	}
+	defer handlers.Close()
+	return w.serve(ctx, control, handlers)
+}
+
+func (w *Worker) defaults() {
+	w.Registry = cmp.Or(w.Registry, platform.Default)
+	w.Log = cmp.Or(w.Log, slog.New(slog.DiscardHandler))
+	w.LeaseTTL = cmp.Or(w.LeaseTTL, 10*time.Second)
+	w.Grace = cmp.Or(w.Grace, 10*time.Second)
+	w.Poll = cmp.Or(w.Poll, time.Second)
+	w.MaxConns = cmp.Or(w.MaxConns, 20)
+	w.MaxClaims = cmp.Or(w.MaxClaims, 100)
+	w.metrics = cmp.Or(w.metrics, newMetrics(w.Registry))
+	w.started = time.Now()
+	w.state(reasonStarting)
+	w.mu.Lock()
+	w.id = lease.NewID()
+	w.mu.Unlock()
+}
+
+const (
+	reasonNotMigrated platform.Reason = "not_migrated"
+	controlConns                      = 5 // tick, looks, window, River, settles outside handlers
+)
+
+// connect opens the control pool and checks the database, waiting for one that is
+// away. A nil pool without an error means that ctx ended.
+func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
+	pool, err := w.pool(context.WithoutCancel(ctx), "control", controlConns)
+	if err != nil {
+		return nil, err
+	}
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := pg.Check(ctx, pool)
+		switch {
+		case err == nil:
+			return pool, nil
+		case ctx.Err() != nil:
+			pool.Close()
+			return nil, nil
+		case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing):
+			w.state(reasonNotMigrated)
+			pool.Close()
+			return nil, err
+		case claim.IsSQL(err) && !claim.IsServer(err): // waiting does not mend a refusal
+			pool.Close()
+			return nil, err
+		}
+		w.state(platform.ReasonDatabaseUnreachable)
+		w.Log.Warn("the database does not answer; waiting", "error", err, "retry_in", wait)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// pool makes a pool whose sessions carry the instance's id, so that another host
+// can end them when this one is dead.
+func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(w.Database)
+	if err != nil {
+		return nil, faultf("not a Postgres DSN (its value is not shown)")
+	}
+	w.dress(cfg.ConnConfig)
+	cfg.MaxConns = int32(conns)
+	cfg.MaxConnIdleTime = 5 * time.Minute
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%s pool: %w", use, err)
+	}
+	return pool, nil
+}
+
+func (w *Worker) dress(c *pgx.ConnConfig) {
+	c.RuntimeParams["application_name"] = "pgmill " + w.ID()
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
+}
+
+func (w *Worker) dial(ctx context.Context) (*pgx.Conn, error) {
+	cfg, err := pgx.ParseConfig(cmp.Or(w.ListenURL, w.Database))
+	if err != nil {
+		return nil, faultf("not a Postgres DSN (its value is not shown)")
+	}
+	w.dress(cfg)
+	return pgx.ConnectConfig(ctx, cfg)
+}
+
+// serve wires the engines and runs them until ctx ends, then takes them down in
+// order: no new claims, holders finish and give back, then the looks, the bell and
+// last the lease.
+func (w *Worker) serve(ctx context.Context, control, handlers *pgxpool.Pool) error {
+	bg := context.WithoutCancel(ctx)
+	feed := &outbox.Feed{Pool: control}
+	bell := wakeup.NewBell(w.dial, control, w.ID(), w.Log)
+	l := &lease.Lease{Pool: control, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
+		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
+	engine := &subscription.Engine{Subscriptions: platform.Of[platform.Subscription](w.Registry), Pool: handlers, Control: control, Feed: feed,
+		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
+	engine.Init()
+	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
+		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", v) }}
+	l.Known = claims.Known
+	engine.Derived = func(n int) {
+		w.metrics.ClaimsDerived(n)
+		claims.Ring()
+		if w.others.Load() > 0 {
+			if err := bell.Ring(bg); err != nil {
+				w.Log.Warn("other hosts not rung; their poll will do", "error", err)
+			}
+			w.metrics.BellRung()
+		}
+	}
+	bell.Changed = w.listening
+	bell.Reconnected = w.metrics.ListenReconnected
+	w.listening(false)
+
+	if err := w.register(ctx, engine, l); err != nil {
+		return err
+	}
+	if err := claims.Start(bg); err != nil {
+		return err
+	}
+	loop := &wakeup.Loop{Poll: w.Poll, Pool: control, Bell: bell, Log: w.Log, Others: func() int { return int(w.others.Load()) }}
+	loop.Look = func(ctx context.Context) (wakeup.Found, error) { return w.look(ctx, feed, engine) }
+	loop.Tick = func(ctx context.Context) (wakeup.Found, error) { return w.tick(ctx, control, feed, engine, claims) }
+
+	looks, stopLooks := context.WithCancel(bg)
+	leased, stopLease := context.WithCancel(bg)
+	defer stopLooks()
+	defer stopLease()
+	lost := make(chan error, 1)
+	var group errgroup.Group
+	group.Go(func() error { return loop.Run(looks) })
+	group.Go(func() error { return bell.Run(looks) })
+	group.Go(func() error {
+		err := l.Run(leased)
+		lost <- err
+		return err
+	})
+	w.touched()
+	w.state("")
+	w.Log.Info("host works", "instance", w.ID(), "functions", len(w.Registry.Functions()))
+
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-lost:
+	}
+	w.state(platform.ReasonDraining)
+	engine.Drain()
+	grace, cancel := context.WithTimeout(bg, w.Grace)
+	defer cancel()
+	if err := claims.Stop(grace); err != nil {
+		w.Log.Error("not everything was handed back; it will be rescued", "error", err)
+	}
+	stopLooks()
+	stopLease()
+	return errors.Join(cause, group.Wait())
+}
+
+// register declares the functions and enters the instance, waiting out a database
+// that goes away meanwhile.
+func (w *Worker) register(ctx context.Context, engine *subscription.Engine, l *lease.Lease) error {
+	var names []string
+	for _, f := range w.Registry.Functions() {
+		names = append(names, f.Describe().Name)
+	}
+	for {
+		err := engine.Declare(ctx)
+		if err == nil {
+			err = l.Register(ctx, names)
+		}
+		if err == nil || ctx.Err() != nil || claim.IsSQL(err) && !claim.IsServer(err) && !claim.IsConflict(err) {
+			return err
+		}
+		w.Log.Warn("not registered yet", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (w *Worker) why() []string {
+	var why []string
+	for _, r := range w.Degraded() {
+		why = append(why, string(r))
+	}
+	return why
+}
+
+func (w *Worker) listening(up bool) {
+	w.mu.Lock()
+	w.deaf = !up
+	w.mu.Unlock()
+	w.metrics.ListenUp(up)
+}

@@ -1,0 +1,110 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/platform/internal/db"
+)
+
+// Feed is one process's view of the log's head: whoever looks publishes to it, and
+// watchers hear when types they care about arrived. The zero value with Pool set is
+// ready.
+type Feed struct {
+	Pool *pgxpool.Pool
+
+	mu       sync.Mutex
+	head     int64
+	watchers map[*Watch]struct{}
+}
+
+// News is what a look or a tick found.
+type News struct {
+	Advanced int64    // events given a position by this call; -1: another host was at it
+	Head     int64    // the last position there is
+	Fresh    bool     // the head moved since this process last looked
+	Types    []string // of the fresh events; nil if there were too many to say
+}
+
+// Look advances and publishes what is new.
+func (f *Feed) Look(ctx context.Context) (News, error) {
+	row, err := db.New(f.Pool).OutboxLook(ctx, f.Head())
+	if err != nil {
+		return News{}, fmt.Errorf("look at the log: %w", err)
+	}
+	return f.Publish(row.Advanced, row.Head, row.Types), nil
+}
+
+// Head is the last position that this process has seen.
+func (f *Feed) Head() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.head
+}
+
+// Publish takes what another statement found out about the head, and wakes the
+// watchers of what is fresh.
+func (f *Feed) Publish(advanced, head int64, types []string) News {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := News{Advanced: advanced, Head: head, Fresh: head > f.head, Types: types}
+	if !n.Fresh {
+		return n
+	}
+	f.head = head
+	for w := range f.watchers {
+		if w.wants(types) {
+			w.wake()
+		}
+	}
+	return n
+}
+
+// Watch hears of fresh events of the types it matches: C gets a token, never more
+// than one. Stop must be called.
+type Watch struct {
+	C       chan struct{}
+	matches func(eventType string) bool
+	feed    *Feed
+}
+
+// Watch starts to listen.
+func (f *Feed) Watch(matches func(eventType string) bool) *Watch {
+	w := &Watch{C: make(chan struct{}, 1), matches: matches, feed: f}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers == nil {
+		f.watchers = map[*Watch]struct{}{}
+	}
+	f.watchers[w] = struct{}{}
+	return w
+}
+
+// Stop ends a watch.
+func (w *Watch) Stop() {
+	w.feed.mu.Lock()
+	defer w.feed.mu.Unlock()
+	delete(w.feed.watchers, w)
+}
+
+func (w *Watch) wants(types []string) bool {
+	if types == nil {
+		return true
+	}
+	for _, t := range types {
+		if w.matches(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *Watch) wake() {
+	select {
+	case w.C <- struct{}{}:
+	default:
+	}
+}

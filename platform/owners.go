@@ -1,0 +1,29 @@
+package platform
+
+// Owners says which module answers for what a subscription touches (N40, N41). A
+// subscription whose matrix is not complete does not run: owner_matrix_incomplete.
+type Owners struct {
+	SourceEvent   string // who emits the events
+	SourceData    string // whose records the events point to
+	Projection    string // who owns the work or projection
+	Status        string // who shows its status
+	Result        string // who owns the result
+	Evidence      string // who keeps evidence
+	SecurityEvent string // who raises security events
+	HandOffs      []string
+}
+
+// OwnedBy is the matrix of a subscription all of whose seven owners are one module.
+func OwnedBy(module string, handOffs ...string) Owners {
+	return Owners{module, module, module, module, module, module, module, handOffs}
+}
+
+// Complete reports whether all seven owners are named.
+func (o Owners) Complete() bool {
+	for _, owner := range []string{o.SourceEvent, o.SourceData, o.Projection, o.Status, o.Result, o.Evidence, o.SecurityEvent} {
+		if owner == "" {
+			return false
+		}
+	}
+	return true
+}

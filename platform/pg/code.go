@@ -1,0 +1,90 @@
+package pg
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/sql"
+)
+
+// Ordinal counts the releases of sql/functions and sql/views. A host whose ordinal
+// is below the database's leaves the newer code in place. Raise it with every
+// change to those files once a release has shipped.
+const Ordinal = 1
+
+// codeFiles are the files of sql/ in the order they are applied.
+func codeFiles() []string {
+	functions, _ := fs.Glob(sql.FS, "functions/*.sql")
+	views, _ := fs.Glob(sql.FS, "views/*.sql")
+	return append(functions, views...)
+}
+
+// CodeHash identifies the functions and views of this build.
+func CodeHash() string {
+	h := sha256.New()
+	for _, name := range codeFiles() {
+		text, _ := fs.ReadFile(sql.FS, name)
+		h.Write([]byte(name))
+		h.Write(text)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// installCode puts functions and views in place in one transaction, unless this
+// build's are there already or a newer build's are.
+func installCode(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
+	plan, err := planCode(ctx, pool)
+	if err != nil || plan.Applied {
+		return nil, err
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, name := range codeFiles() {
+			text, err := fs.ReadFile(sql.FS, name)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, string(text)); err != nil {
+				return fmt.Errorf("sql/%s: %w", name, err)
+			}
+		}
+		_, err := tx.Exec(ctx, `insert into pgmill.build (ordinal, hash) values ($1, $2)
+			on conflict (one) do update set ordinal = excluded.ordinal, hash = excluded.hash, at = now()`, Ordinal, CodeHash())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil {
+		return nil, fmt.Errorf("make partitions: %w", err)
+	}
+	plan.Applied = true
+	return []Change{plan}, nil
+}
+
+func planCode(ctx context.Context, pool *pgxpool.Pool) (Change, error) {
+	c := Change{Part: "code", Version: Ordinal, Name: "sql/" + codeFiles()[0] + " and " + fmt.Sprint(len(codeFiles())-1) + " more"}
+	var there bool
+	if err := pool.QueryRow(ctx, "select to_regclass('pgmill.build') is not null").Scan(&there); err != nil || !there {
+		return c, err
+	}
+	rows, err := pool.Query(ctx, "select ordinal, hash from pgmill.build")
+	if err != nil {
+		return c, err
+	}
+	type build struct {
+		Ordinal int
+		Hash    string
+	}
+	have, err := pgx.CollectRows(rows, pgx.RowToStructByPos[build])
+	c.Applied = slices.ContainsFunc(have, func(b build) bool {
+		return b.Ordinal > Ordinal || b.Ordinal == Ordinal && b.Hash == CodeHash()
+	})
+	return c, err
+}

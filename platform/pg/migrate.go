@@ -1,0 +1,252 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/pgmill/pgmill/migrations"
+)
+
+// Schema is where all private tables live, River's among them.
+const Schema = "pgmill"
+
+// ErrBusy is returned by Migrate when a table stayed locked by others for longer
+// than a migration may wait. Nothing of the migration at hand remains; migrate
+// again when the holder is done.
+var ErrBusy = errors.New("a table is locked by another transaction")
+
+const (
+	migrateLock   = "select pg_advisory_xact_lock(1886219628, 3)"
+	ddlWait       = 3 * time.Second  // DDL gives up, so that traffic never queues behind it (F77)
+	migratorsWait = 60 * time.Second // how long one migrator waits for another
+)
+
+// Change is one thing that Migrate did or would do.
+type Change struct {
+	Part    string `json:"part"` // river, pgmill or code
+	Version int64  `json:"version"`
+	Name    string `json:"name"`
+	Applied bool   `json:"applied"`
+}
+
+// Migrate brings a database up to this build: River's tables, ours, then views and
+// functions. Any number of processes may call it at once: they take turns by a
+// transaction-level lock, which dies with its process. It returns what it applied.
+func Migrate(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error) {
+	pool, err := migrationPool(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	turn, err := waitTurn(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // only a lock is in it
+
+	if _, err := pool.Exec(ctx, "create schema if not exists "+Schema); err != nil {
+		return nil, migrateError(err)
+	}
+	done, err := migrateRiver(ctx, pool, log)
+	if err != nil {
+		return done, migrateError(err)
+	}
+	ours, err := migrateOurs(ctx, pool, log)
+	done = append(done, ours...)
+	if err != nil {
+		return done, migrateError(err)
+	}
+	code, err := installCode(ctx, pool)
+	return append(done, code...), migrateError(err)
+}
+
+func migrationPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("the database DSN cannot be parsed")
+	}
+	cfg.MaxConns = 4
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no named statements: a pooler may be between
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, fmt.Sprintf("set lock_timeout = %d; set client_min_messages = warning", ddlWait.Milliseconds()))
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+func waitTurn(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wait := fmt.Sprintf("set local idle_in_transaction_session_timeout = 0; set local lock_timeout = %d; %s", migratorsWait.Milliseconds(), migrateLock)
+	if _, err := tx.Exec(ctx, wait); err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for another migration: %w", migrateError(err)), tx.Rollback(ctx))
+	}
+	return tx, nil
+}
+
+// migrateRiver runs River's migrations one transaction each: in one transaction
+// they fail with 55P04, a new enum value used where it was made.
+func migrateRiver(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) ([]Change, error) {
+	m, err := riverMigrator(pool, log)
+	if err != nil {
+		return nil, err
+	}
+	res, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	if err != nil {
+		return nil, fmt.Errorf("river's migrations: %w", err)
+	}
+	var done []Change
+	for _, v := range res.Versions {
+		done = append(done, Change{Part: "river", Version: int64(v.Version), Name: v.Name, Applied: true})
+	}
+	return done, nil
+}
+
+func riverMigrator(pool *pgxpool.Pool, log *slog.Logger) (*rivermigrate.Migrator[pgx.Tx], error) {
+	return rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: Schema, Logger: quiet(log)})
+}
+
+func migrateOurs(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) ([]Change, error) {
+	var done []Change
+	err := withGoose(pool, log, func(p *goose.Provider) error {
+		res, err := p.Up(ctx)
+		for _, r := range res {
+			done = append(done, Change{Part: Schema, Version: r.Source.Version, Name: r.Source.Path, Applied: true})
+		}
+		return err
+	})
+	return done, err
+}
+
+func withGoose(pool *pgxpool.Pool, log *slog.Logger, use func(*goose.Provider) error) error {
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS,
+		goose.WithTableName(Schema+".goose_db_version"), goose.WithSlog(quiet(log)), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	return use(p)
+}
+
+// Plan says what Migrate would do, and what is there already, in order.
+func Plan(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error) {
+	pool, err := migrationPool(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	var started bool
+	if err := pool.QueryRow(ctx, "select to_regnamespace($1) is not null", Schema).Scan(&started); err != nil {
+		return nil, err
+	}
+	m, err := riverMigrator(pool, log)
+	if err != nil {
+		return nil, err
+	}
+	have := map[int]bool{}
+	if started {
+		versions, err := m.ExistingVersions(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("river's versions: %w", err)
+		}
+		for _, v := range versions {
+			have[v.Version] = true
+		}
+	}
+	var plan []Change
+	for _, v := range m.AllVersions() {
+		plan = append(plan, Change{Part: "river", Version: int64(v.Version), Name: v.Name, Applied: have[v.Version]})
+	}
+	ours, err := planOurs(ctx, pool, log)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(ours, func(a, b Change) int { return cmp.Compare(a.Version, b.Version) })
+	code, err := planCode(ctx, pool)
+	return append(append(plan, ours...), code), err
+}
+
+func planOurs(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) ([]Change, error) {
+	have := map[int64]bool{}
+	var there bool
+	if err := pool.QueryRow(ctx, "select to_regclass('pgmill.goose_db_version') is not null").Scan(&there); err != nil {
+		return nil, err
+	}
+	if there {
+		rows, err := pool.Query(ctx, "select version_id from pgmill.goose_db_version where is_applied")
+		if err != nil {
+			return nil, err
+		}
+		versions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range versions {
+			have[v] = true
+		}
+	}
+	var plan []Change
+	err := withGoose(pool, log, func(p *goose.Provider) error {
+		for _, s := range p.ListSources() {
+			plan = append(plan, Change{Part: Schema, Version: s.Version, Name: s.Path, Applied: have[s.Version]})
+		}
+		return nil
+	})
+	return plan, err
+}
+
+// migrateError turns what the database said into what the caller can act on.
+func migrateError(err error) error {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return err
+	}
+	switch pe.Code {
+	case "55P03": // lock_not_available
+		return fmt.Errorf("%w: nothing was changed by this step; run the migration again when it is done", ErrBusy)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("this role may not migrate (%s): run `host migrate up` as the database's owner; creating the roles mill_* and pgmill_* needs CREATEROLE once", pe.Message)
+	}
+	return err
+}
+
+func quiet(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(levelAtLeast{log.Handler(), slog.LevelWarn})
+}
+
+// levelAtLeast passes on only records of a level and above.
+type levelAtLeast struct {
+	slog.Handler
+	min slog.Level
+}
+
+func (h levelAtLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= h.min && h.Handler.Enabled(ctx, l)
+}

@@ -1,0 +1,96 @@
+package platform
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+)
+
+// Reason is a code, [a-z0-9_.]{1,64}: the only form in which a failure is stored
+// or shown (N35, N71). System reasons have no dot and are the constants here;
+// authors' reasons carry one ("stock.insufficient").
+type Reason string
+
+// The system reasons, a closed set.
+const (
+	ReasonHandlerError        Reason = "handler_error"           // the handler returned an error without a reason
+	ReasonPanic               Reason = "panic"                   // the handler panicked
+	ReasonTimeout             Reason = "timeout"                 // the function's timeout passed
+	ReasonBadData             Reason = "bad_data"                // the event's data does not decode into what the handler expects
+	ReasonBadBatch            Reason = "bad_batch"               // BatchError named an index outside the batch
+	ReasonBadReason           Reason = "bad_reason"              // Fail was given what is no reason code
+	ReasonHostLost            Reason = "host_lost"               // the host died while it worked on this
+	ReasonLeaseLost           Reason = "lease_lost"              // another host owns the claim now
+	ReasonCommitFailed        Reason = "commit_failed"           // the handler went well, its transaction did not commit
+	ReasonConflict            Reason = "conflict"                // a deadlock or serialization failure
+	ReasonOwnersIncomplete    Reason = "owner_matrix_incomplete" // the declaration lacks owners (N40)
+	ReasonNoLiveHost          Reason = "no_live_host"            // no live host has the function
+	ReasonListenUnavailable   Reason = "listen_unavailable"      // LISTEN is not heard here (a pooler); the host polls faster
+	ReasonDatabaseUnreachable Reason = "database_unreachable"    // the database does not answer
+	ReasonDraining            Reason = "draining"                // the process is stopping
+)
+
+var reasonForm = regexp.MustCompile(`^[a-z0-9_.]{1,64}$`)
+
+// Valid reports whether r has the form of a reason code.
+func (r Reason) Valid() bool { return reasonForm.MatchString(string(r)) }
+
+// Failure is an error that carries the reason to store and show. The cause's text
+// goes to the redacting log only.
+type Failure struct {
+	Reason Reason
+	Final  bool // no retry
+	Cause  error
+}
+
+func (f *Failure) Error() string {
+	if f.Cause == nil {
+		return string(f.Reason)
+	}
+	return fmt.Sprintf("%s: %v", f.Reason, f.Cause)
+}
+
+func (f *Failure) Unwrap() error { return f.Cause }
+
+// Fail ends the work on this event for good: no retry, and reason is what is shown.
+// Authors' reasons carry a dot. err may be nil.
+func Fail(reason Reason, err error) error {
+	return &Failure{Reason: wellFormed(reason), Final: true, Cause: err}
+}
+
+// Because gives an error the reason to show; the work is retried.
+func Because(reason Reason, err error) error {
+	return &Failure{Reason: wellFormed(reason), Cause: err}
+}
+
+func wellFormed(r Reason) Reason {
+	if !r.Valid() {
+		return ReasonBadReason
+	}
+	return r
+}
+
+// ReasonOf is the reason an error is stored with: its Failure's, else
+// handler_error. nil has none.
+func ReasonOf(err error) Reason {
+	var f *Failure
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &f):
+		return f.Reason
+	default:
+		return ReasonHandlerError
+	}
+}
+
+// BatchError says which event of a batch failed, which saves the search for it.
+// Index is into the slice given to HandleBatch.
+type BatchError struct {
+	Index int
+	Err   error
+}
+
+func (e *BatchError) Error() string { return fmt.Sprintf("event %d of the batch: %v", e.Index, e.Err) }
+
+func (e *BatchError) Unwrap() error { return e.Err }

@@ -1,0 +1,203 @@
+package subscription
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/internal/db"
+	"github.com/pgmill/pgmill/platform/outbox"
+)
+
+// KindPrefix comes before a subscription's name in the kind of its claims.
+const KindPrefix = "subscription:"
+
+// Engine holds the shards whose claims this host gets. Fill in the fields; those
+// without a remark are needed.
+type Engine struct {
+	Subscriptions []platform.Subscription
+	Pool          *pgxpool.Pool // handlers' transactions
+	Control       *pgxpool.Pool // everything that must not wait behind handlers
+	Feed          *outbox.Feed
+	Held          func() context.Context // the lease's
+	Log           *slog.Logger
+	LeaseTTL      time.Duration
+	// Others says how many other hosts live; nil means none.
+	Others func() int
+	// Derived hears how many claims were made for others or us to fetch; may be nil.
+	Derived func(claims int)
+	Observe Observe
+
+	Linger   time.Duration // how long an idle shard stays claimed; 0 means 2 s
+	GiveBack time.Duration // after how long a busy one is offered to other hosts; 0 means 30 s
+
+	drain     chan struct{}
+	drainOnce sync.Once
+	mu        sync.Mutex
+	holding   map[string]int // subscription → shards held here
+}
+
+// Observe hears what happens; each field may be nil.
+type Observe struct {
+	Handled func(events int, took time.Duration) // a batch committed
+	Failed  func(reason platform.Reason)         // one attempt failed
+	Lost    func()                               // a stale holder's settle was refused
+	Parked  func()
+	Stopped func() // a shard is held
+}
+
+// Init must be called before anything else.
+func (e *Engine) Init() {
+	e.drain = make(chan struct{})
+	e.holding = map[string]int{}
+	if e.Linger == 0 {
+		e.Linger = 2 * time.Second
+	}
+	if e.GiveBack == 0 {
+		e.GiveBack = 30 * time.Second
+	}
+}
+
+// Declare writes down which subscriptions this build has. A new one starts where
+// its From says; shards and cursors that exist are left as they are.
+func (e *Engine) Declare(ctx context.Context) error {
+	news, err := e.Feed.Look(ctx)
+	if err != nil {
+		return err
+	}
+	q := db.New(e.Control)
+	for _, s := range e.Subscriptions {
+		var reason *string
+		if !s.Owners.Complete() {
+			r := string(platform.ReasonOwnersIncomplete)
+			reason = &r
+		}
+		d := s.Describe()
+		if err := q.FunctionDeclare(ctx, db.FunctionDeclareParams{Name: d.Name, Kind: d.Kind, Module: d.Module, Listens: d.Listens, Reason: reason}); err != nil {
+			return fmt.Errorf("declare function %s: %w", d.Name, err)
+		}
+		if err := q.SubscriptionDeclare(ctx, db.SubscriptionDeclareParams{
+			Name: s.Name, Likes: likes(s.Events), OrderBy: string(s.Key), Shards: int32(s.Shards), Batch: int32(s.Batch),
+			MaxAttempts: int32(s.MaxAttempts), OnPoison: string(s.OnPoison), Replayable: s.Replayable, TimeoutSeconds: s.Timeout.Seconds()}); err != nil {
+			return fmt.Errorf("declare subscription %s: %w", s.Name, err)
+		}
+		start := news.Head
+		if s.From == platform.FromZero {
+			start = 0
+		}
+		if _, err := q.SubscriptionShards(ctx, db.SubscriptionShardsParams{Name: s.Name, Pos: start}); err != nil {
+			return fmt.Errorf("make the shards of %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// likes turns patterns into LIKE patterns: only * is special in ours, only _ in
+// what they may hold.
+func likes(patterns []string) []string {
+	l := make([]string, len(patterns))
+	for i, p := range patterns {
+		l[i] = strings.NewReplacer(`_`, `\_`, `*`, `%`).Replace(p)
+	}
+	return l
+}
+
+// Work is what claims of each kind are for.
+func (e *Engine) Work() map[string]claim.Work {
+	work := map[string]claim.Work{}
+	for _, s := range e.Subscriptions {
+		if !s.Owners.Complete() {
+			continue
+		}
+		work[KindPrefix+s.Name] = func(ctx context.Context, c claim.Claim) {
+			var at struct {
+				Shard int32 `json:"shard"`
+			}
+			if err := json.Unmarshal(c.Args, &at); err != nil {
+				e.Log.Error("claim not understood", "claim", c.ID, "kind", c.Kind)
+				return
+			}
+			e.track(s.Name, 1)
+			defer e.track(s.Name, -1)
+			newHolder(e, s, c, at.Shard).run(ctx)
+		}
+	}
+	return work
+}
+
+func (e *Engine) track(name string, by int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.holding[name] += by
+}
+
+// News makes claims for the subscriptions that fresh events of these types concern,
+// unless all their shards are held here already. nil types concern all.
+func (e *Engine) News(ctx context.Context, types []string) error {
+	var names []string
+	for _, s := range e.Subscriptions {
+		e.mu.Lock()
+		held := e.holding[s.Name]
+		e.mu.Unlock()
+		if held < s.Shards && concerns(s, types) {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return e.derive(ctx, names)
+}
+
+func concerns(s platform.Subscription, types []string) bool {
+	if types == nil {
+		return true
+	}
+	for _, t := range types {
+		if s.Matches(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) derive(ctx context.Context, names []string) error {
+	d, err := db.New(e.Control).ClaimsDerive(ctx, names)
+	if err != nil {
+		return fmt.Errorf("derive claims: %w", err)
+	}
+	if d.Claims > 0 && e.Derived != nil {
+		e.Derived(int(d.Claims))
+	}
+	return nil
+}
+
+// Drain tells all holders to finish their transaction and give their claims back.
+func (e *Engine) Drain() { e.drainOnce.Do(func() { close(e.drain) }) }
+
+func (e *Engine) draining() bool {
+	select {
+	case <-e.drain:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *Engine) others() int {
+	if e.Others == nil {
+		return 0
+	}
+	return e.Others()
+}
+
+func spread() float64 { return 2*rand.Float64() - 1 }

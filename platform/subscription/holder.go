@@ -1,0 +1,205 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/internal/db"
+	"github.com/pgmill/pgmill/platform/outbox"
+)
+
+const (
+	window     = 50_000                 // positions read in one go at the most
+	tidyAfter  = 200 * time.Millisecond // idle for so long, the cursor follows what was only read
+	troubleMax = time.Second            // longest pause when the database is in trouble
+)
+
+// errMoved says that the shard was changed by somebody else: open it again.
+var errMoved = errors.New("the shard was changed")
+
+// errDone says that the claim is given back.
+var errDone = errors.New("the claim is given back")
+
+// holder works on one shard as long as it has the claim.
+type holder struct {
+	*Engine
+	sub   platform.Subscription
+	claim claim.Claim
+	no    int32
+	news  *outbox.Watch
+	log   *slog.Logger
+	since time.Time
+
+	st      db.ShardOpenRow
+	scanned int64 // everything up to here was read; at least st.Pos
+	take    int   // events a batch now
+	parked  map[string]bool
+	clashes int // conflicts with other transactions in a row
+}
+
+func newHolder(e *Engine, s platform.Subscription, c claim.Claim, no int32) *holder {
+	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch}
+}
+
+// run works until the claim is given back or lost. ctx ends when the grace of a
+// stopping host is over.
+func (h *holder) run(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	held := h.Held()
+	defer context.AfterFunc(held, func() { cancel(context.Cause(held)) })()
+	h.news = h.Feed.Watch(h.sub.Matches)
+	defer h.news.Stop()
+
+	trouble := time.Duration(0)
+	reopen := true
+	for ctx.Err() == nil {
+		var err error
+		if reopen {
+			err = h.open(ctx)
+		}
+		if err == nil {
+			reopen = false
+			err = h.step(ctx)
+		}
+		switch {
+		case err == nil:
+			trouble = 0
+		case errors.Is(err, errDone):
+			return
+		case errors.Is(err, errMoved):
+			reopen = true
+		case claim.IsLost(err):
+			h.log.Warn("stale writer rejected", "claim", h.claim.ID, "reason", platform.ReasonLeaseLost)
+			if h.Observe.Lost != nil {
+				h.Observe.Lost()
+			}
+			return
+		default: // the database is in trouble: nothing is lost, look again
+			h.log.Warn("shard paused for a moment", "error", err)
+			reopen = true
+			trouble = min(max(10*time.Millisecond, 2*trouble), troubleMax)
+			pause(ctx, trouble)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// open reads what the holder goes by. It fails with a lost claim if another host
+// has it by now.
+func (h *holder) open(ctx context.Context) error {
+	st, err := db.New(h.Control).ShardOpen(ctx, db.ShardOpenParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return h.release(ctx)
+	case err != nil:
+		return err
+	case !st.Ours:
+		return claim.ErrLost
+	}
+	h.st, h.scanned = st, st.Pos
+	h.parked = map[string]bool{}
+	for _, k := range st.ParkedKeys {
+		h.parked[k] = true
+	}
+	return nil
+}
+
+// step does one thing: give back, settle the fate of an event whose attempts are
+// spent, replay a key, run a batch, or wait for news.
+func (h *holder) step(ctx context.Context) error {
+	switch {
+	case h.draining() || !h.st.Runnable:
+		return h.release(ctx)
+	case h.st.FailingPos > 0 && h.st.Attempts >= h.st.MaxAttempts && !h.st.Held:
+		return h.condemn(ctx)
+	case len(h.st.ReplayKeys) > 0:
+		return h.replay(ctx, h.st.ReplayKeys[0])
+	case h.others() > 0 && time.Since(h.since) > h.GiveBack:
+		return h.release(ctx)
+	case h.scanned < h.Feed.Head():
+		return h.batch(ctx)
+	default:
+		return h.wait(ctx)
+	}
+}
+
+// wait lingers for news; a cursor that was only read past follows after a moment.
+func (h *holder) wait(ctx context.Context) error {
+	linger := time.NewTimer(h.Linger)
+	defer linger.Stop()
+	var tidy <-chan time.Time
+	if h.scanned > h.st.Pos {
+		tidy = time.After(tidyAfter)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-h.news.C:
+			return nil
+		case <-h.drain:
+			return nil
+		case <-tidy:
+			tidy = nil
+			h.scanned = max(h.scanned, h.Feed.Head()) // a watch would have woken us had it mattered
+			if err := h.move(ctx, h.scanned); err != nil {
+				return err
+			}
+		case <-linger.C:
+			return h.release(ctx)
+		}
+	}
+}
+
+// move settles a cursor that passes over events that are not the shard's.
+func (h *holder) move(ctx context.Context, to int64) error {
+	return pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
+		return h.settleIn(ctx, db.New(tx), to)
+	})
+}
+
+// settleIn appends the cursor and checks the fence, in a transaction of the caller.
+func (h *holder) settleIn(ctx context.Context, q *db.Queries, to int64) error {
+	err := q.ShardSettle(ctx, db.ShardSettleParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no, N: h.st.N + 1, Pos: to})
+	if claim.IsMoved(err) {
+		return errMoved
+	}
+	if err == nil {
+		h.st.N, h.st.Pos, h.scanned = h.st.N+1, to, max(h.scanned, to)
+	}
+	return err
+}
+
+// release gives the claim back, its cursor up to date, and makes a new claim if
+// there is work left. It returns errDone.
+func (h *holder) release(ctx context.Context) error {
+	err := pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
+		q := db.New(tx)
+		if h.scanned > h.st.Pos && h.st.Ours {
+			if err := h.settleIn(ctx, q, h.scanned); err != nil {
+				return err
+			}
+		}
+		return q.ClaimRelease(ctx, h.claim.ID)
+	})
+	if err != nil {
+		return err
+	}
+	if err := h.derive(ctx, []string{h.sub.Name}); err != nil {
+		h.log.Warn("claims not derived; the poll will", "error", err)
+	}
+	return errDone
+}

@@ -1,0 +1,141 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
+)
+
+// The statements of a handler's transaction are sent in two round trips, so they
+// stand here and not among the generated ones.
+const (
+	sqlBegin      = "begin"
+	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3)"
+	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
+	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
+	sqlClear      = "select pgmill.clear_shard($1, $2, $3)"
+	sqlSettle     = "select pgmill.settle_shard($1, $2, $3, $4, $5)"
+	sqlFence      = "select pgmill.fence($1)"
+	sqlCommit     = "commit"
+)
+
+// unit is one transaction of a handler on a connection of its own.
+type unit struct {
+	conn *pgxpool.Conn
+}
+
+// begin opens a transaction and reads events with it, in one round trip. read may
+// be nil. It fails with errMoved if the shard was changed since it was opened.
+func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []platform.Event, error) {
+	conn, err := h.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("no connection for the handler: %w", err)
+	}
+	u := &unit{conn}
+	idle := h.sub.Timeout + h.LeaseTTL
+	b := &pgx.Batch{}
+	b.Queue(sqlBegin)
+	b.Queue(sqlBeginShard, h.sub.Name, h.no, idle.Milliseconds())
+	if read != nil {
+		read(b)
+	}
+	res := conn.SendBatch(ctx, b)
+	events, err := h.received(res, read != nil)
+	if err = errors.Join(err, res.Close()); err != nil {
+		u.rollback()
+		return nil, nil, err
+	}
+	return u, events, nil
+}
+
+func (h *holder) received(res pgx.BatchResults, read bool) ([]platform.Event, error) {
+	if _, err := res.Exec(); err != nil {
+		return nil, err
+	}
+	var version *int32
+	if err := res.QueryRow().Scan(&version); err != nil {
+		return nil, err
+	}
+	if version == nil || *version != h.st.Version {
+		return nil, errMoved
+	}
+	if !read {
+		return nil, nil
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return nil, err
+	}
+	return collect(rows, h.take)
+}
+
+func collect(rows pgx.Rows, sizeHint int) ([]platform.Event, error) {
+	defer rows.Close()
+	events := make([]platform.Event, 0, min(sizeHint, 512))
+	for rows.Next() {
+		var e platform.Event
+		if err := rows.Scan(&e.Pos, &e.ID, &e.Type, &e.Target, &e.Key, &e.Scope, &e.TraceID, &e.EmittedAt, &e.Data); err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, rows.Err()
+}
+
+// rollback ends the transaction without effect and gives the connection back; a
+// connection that cannot roll back at once is closed.
+func (u *unit) rollback() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c := u.conn.Conn()
+	if !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
+		if _, err := c.Exec(ctx, "rollback"); err != nil {
+			_ = c.Close(ctx)
+		}
+	}
+	u.conn.Release()
+}
+
+// commit sends the last statements and the commit in one round trip: nothing of
+// this host runs between the fence and the commit.
+func (u *unit) commit(ctx context.Context, last *pgx.Batch) error {
+	failpoint("before-settle")
+	last.Queue(sqlCommit)
+	err := u.conn.SendBatch(ctx, last).Close()
+	if err != nil {
+		u.rollback()
+		return err
+	}
+	u.conn.Release()
+	failpoint("after-settle")
+	return nil
+}
+
+// settle commits what the handler wrote together with the cursor at to. passed > 0
+// also clears the shard's failure and takes so many off its suspicion.
+func (h *holder) settle(ctx context.Context, u *unit, to int64, passed int32) error {
+	b := &pgx.Batch{}
+	if passed > 0 {
+		b.Queue(sqlClear, h.sub.Name, h.no, passed)
+	}
+	b.Queue(sqlSettle, h.claim.ID, h.sub.Name, h.no, h.st.N+1, to)
+	if err := u.commit(ctx, b); err != nil {
+		if claim.IsMoved(err) {
+			return errMoved
+		}
+		return err
+	}
+	h.st.N, h.st.Pos, h.scanned = h.st.N+1, to, max(h.scanned, to)
+	if passed > 0 {
+		h.st.FailingPos, h.st.Attempts, h.st.Held = 0, 0, false
+		h.st.SuspectLeft = max(0, h.st.SuspectLeft-passed)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package wakeup
+
+import "time"
+
+const (
+	crowd      = 40                     // this many bells in a second are too many
+	windowLen  = 20 * time.Millisecond  // how long emitters are kept silent at a time
+	deafPoll   = 100 * time.Millisecond // the look's interval while LISTEN is not heard
+	firstRetry = time.Millisecond
+)
+
+// after is how long to wait before looking again when the last idle looks found
+// nothing: 1, 2, 4 … ms, at most poll.
+func after(idle int, poll time.Duration) time.Duration {
+	if idle > 20 {
+		return poll
+	}
+	return min(firstRetry<<idle, poll)
+}
+
+// stride is how long to wait between looks inside a window that finds so many
+// events a look: short while they are few, longer where throughput is what counts.
+func stride(found int64) time.Duration {
+	switch {
+	case found < 8:
+		return 500 * time.Microsecond
+	case found < 32:
+		return 2 * time.Millisecond
+	default:
+		return 5 * time.Millisecond
+	}
+}
+
+// bells remembers when the last bells were heard.
+type bells struct {
+	at   [crowd]time.Time
+	next int
+}
+
+func (b *bells) heard(now time.Time) {
+	b.at[b.next] = now
+	b.next = (b.next + 1) % crowd
+}
+
+// crowded reports whether as many bells as a crowd came within the last second.
+func (b *bells) crowded(now time.Time) bool {
+	oldest := b.at[b.next]
+	return !oldest.IsZero() && now.Sub(oldest) < time.Second
+}

@@ -1,0 +1,178 @@
+-- Positions. advance() gives every committed event its place in the one order,
+-- once, for everybody; see platform/outbox for the argument.
+
+-- What events of one subscription are kept in order by: the key, else the target.
+create or replace function pgmill.order_key(scope text, key text, target text) returns text
+language sql immutable parallel safe
+as $$ select case when scope = 'install' then coalesce(key, target) else scope || ' ' || coalesce(key, target) end $$;
+
+-- Gives positions to what is visible now and was not in the last step. Returns how
+-- many, or -1 if another host is at it. Must be a transaction of its own: the lock
+-- (statement 1) is older than the snapshot (statement 3) only under read committed.
+-- Indexes: step_pkey backwards, event_xid.
+create or replace function pgmill.advance() returns bigint
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  old_k bigint;
+  old_base pg_snapshot;
+  old_last bigint;
+  old_after bigint;
+  old_cluster bigint;
+  cur pg_snapshot;
+  n bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'advance needs read committed, not %', current_setting('transaction_isolation');
+  end if;
+  if not pg_try_advisory_xact_lock(1886219628, 1) then
+    return -1;
+  end if;
+  select k, base, last, after_id, cluster
+    into old_k, old_base, old_last, old_after, old_cluster
+    from pgmill.step order by k desc limit 1;
+  select pg_current_snapshot() into cur;
+
+  if pgmill.cluster_id() <> old_cluster or pg_snapshot_xmax(cur) < pg_snapshot_xmax(old_base) then
+    return pgmill.reposition(old_k, old_last, cur);
+  end if;
+
+  insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
+  select old_last + row_number() over (order by e.id), e.id, statement_timestamp(),
+         hashtext(pgmill.order_key(e.scope, e.key, e.target)),
+         hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
+    from (select id, scope, key, target, type from pgmill.event
+           where xid >= pg_snapshot_xmax(old_base) and xid < pg_snapshot_xmax(cur)
+             and pg_visible_in_snapshot(xid, cur)
+             and (id > old_after or not exists (select from pgmill.log l where l.event_id = event.id))
+          union all
+          select id, scope, key, target, type from pgmill.event
+           where xid = any(array(select x from pg_snapshot_xip(old_base) x where pg_visible_in_snapshot(x, cur)))
+             and (id > old_after or not exists (select from pgmill.log l where l.event_id = event.id))) e;
+  get diagnostics n = row_count;
+
+  if n > 0 then
+    insert into pgmill.step (k, base, last, after_id, cluster)
+    values (old_k + 1, cur, old_last + n, old_after, old_cluster);
+    if old_k % 50 = 0 then
+      delete from pgmill.step where k < old_k - 100;
+    end if;
+  end if;
+  return n;
+end $$;
+
+-- The cluster's identity, read from the control file once a session: a session
+-- does not outlive its cluster.
+create or replace function pgmill.cluster_id() returns bigint
+language plpgsql volatile
+as $$
+declare
+  known text := current_setting('pgmill.cluster', true);
+begin
+  if coalesce(known, '') = '' then
+    select system_identifier::text into known from pg_control_system();
+    perform set_config('pgmill.cluster', known, false);
+  end if;
+  return known::bigint;
+end $$;
+
+-- After a restore into another cluster transaction ids mean nothing any more: log
+-- what the log lacks, and from here on let older events in only by looking them up.
+create or replace function pgmill.reposition(old_k bigint, old_last bigint, cur pg_snapshot) returns bigint
+language plpgsql volatile
+as $$
+declare
+  n bigint;
+begin
+  insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
+  select old_last + row_number() over (order by e.id), e.id, statement_timestamp(),
+         hashtext(pgmill.order_key(e.scope, e.key, e.target)),
+         hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
+    from pgmill.event e
+   where not exists (select from pgmill.log l where l.event_id = e.id);
+  get diagnostics n = row_count;
+  insert into pgmill.step (k, base, last, after_id, cluster)
+  select old_k + 1, cur, old_last + n, coalesce(max(id), 0), pgmill.cluster_id() from pgmill.event;
+  insert into pgmill.audit (actor, action, subject, reason)
+  values ('db:' || session_user, 'log.reposition', n || ' events', 'cluster_changed');
+  return n;
+end $$;
+
+-- One look: advance, then what is new after the position seen: the head and which
+-- types arrived (null: too many to say, or nothing is new). advanced is -1 if another
+-- host is at it. Commits without waiting for the disk: whoever commits a cursor past
+-- these positions flushes them too.
+create or replace function pgmill.look(seen bigint, out advanced bigint, out head bigint, out types text[])
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  advanced := pgmill.advance();
+  head := pgmill.head();
+  if head - seen between 1 and 10000 then
+    types := array(select distinct l.type from pgmill.log l where l.pos > seen and l.pos <= look.head);
+  end if;
+end $$;
+
+create or replace function pgmill.head() returns bigint
+language sql stable
+as $$ select last from pgmill.step order by k desc limit 1 $$;
+
+-- The first position at or after a time; after the head if there is none.
+create or replace function pgmill.pos_at(at timestamptz) returns bigint
+language plpgsql stable
+as $$
+declare
+  lo bigint := coalesce((select l.pos from pgmill.log l order by l.pos limit 1), 1);
+  hi bigint := pgmill.head() + 1;
+  mid bigint;
+begin
+  while lo < hi loop -- log.at never falls as pos rises
+    mid := (lo + hi) / 2;
+    if (select l.at from pgmill.log l where l.pos >= mid order by l.pos limit 1) >= pos_at.at then
+      hi := mid;
+    else
+      lo := mid + 1;
+    end if;
+  end loop;
+  return lo;
+end $$;
+
+-- Partitions of five million, three ahead of the head. The runtime role has no DDL,
+-- so this runs as its owner. A range whose rows already lie in the default
+-- partition cannot be attached; it stays there and mill.health says so.
+create or replace function pgmill.make_partitions() returns int
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '500ms'
+as $$
+declare
+  width constant bigint := 5000000;
+  made int := 0;
+  t record;
+  at_no bigint;
+  part text;
+begin
+  for t in
+    select 'event' as name, 'id' as col, (select last_value from pgmill.event_id) as now
+    union all
+    select 'log', 'pos', (select last from pgmill.step order by k desc limit 1)
+  loop
+    for at_no in t.now / width .. t.now / width + 3 loop
+      part := t.name || '_' || at_no;
+      continue when to_regclass('pgmill.' || part) is not null;
+      begin
+        execute format('create table pgmill.%I (like pgmill.%I including all, check (%I >= %s and %I < %s))',
+                       part, t.name, t.col, at_no * width, t.col, (at_no + 1) * width);
+        execute format('alter table pgmill.%I attach partition pgmill.%I for values from (%s) to (%s)',
+                       t.name, part, at_no * width, (at_no + 1) * width);
+        made := made + 1;
+      exception
+        when lock_not_available or check_violation or duplicate_table then null; -- next time
+      end;
+    end loop;
+  end loop;
+  return made;
+end $$;

@@ -1,0 +1,182 @@
+-- Claims: River rows derived from what is true, and taken back from who is gone.
+
+create or replace function pgmill.is_live(last_seen timestamptz, ttl interval, deregistered_at timestamptz) returns boolean
+language sql stable parallel safe
+as $$ select deregistered_at is null and now() - last_seen < ttl $$;
+
+create or replace function pgmill.claim_key(subscription text, shard int) returns bytea
+language sql immutable parallel safe
+as $$ select convert_to('subscription:' || subscription || ':' || shard, 'UTF8') $$;
+
+-- Does this shard of a subscription want this log row?
+create or replace function pgmill.wants(likes text[], shards int, shard int, by_key boolean, type text, key_hash int, target_hash int) returns boolean
+language sql immutable parallel safe
+as $$
+  select type like any (likes)
+     and (shards = 1 or (case when by_key then key_hash else target_hash end & 2147483647) % shards = shard)
+$$;
+
+-- Inserts the claims that truth says are missing; idempotent, River's unique index
+-- is the arbiter between hosts. A shard with nothing for it in the next positions
+-- is moved past them without a claim. Runs in a statement of its own after an
+-- advance or a settle has committed, and at each poll; names limits it.
+create or replace function pgmill.derive_claims(names text[] default null, out claims int, out moved int)
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  look_ahead constant int := 5000;
+  head bigint := pgmill.head();
+begin
+  with free as materialized (
+    select s.subscription, s.shard, f.likes, f.shards, f.order_by = 'key' as by_key, c.n, c.pos,
+           s.failing_pos is not null or s.suspect_left > 0
+             or exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard and k.replay_pos is not null)
+             or head - c.pos > look_ahead as sure
+      from pgmill.subscription f
+      join pgmill.function d on d.name = f.name and d.reason is null
+      join pgmill.shard s on s.subscription = f.name and s.shard < f.shards
+     cross join lateral (select n, pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1) c
+     where (names is null or f.name = any (names))
+       and f.paused_at is null
+       and (s.held_at is null or s.next_retry_at is not null)
+       and (s.next_retry_at is null or s.next_retry_at <= now())
+       and (c.pos < head
+            or exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard and k.replay_pos is not null))
+       and not exists (select from pgmill.river_job j
+                        where j.unique_key = pgmill.claim_key(s.subscription, s.shard) and j.unique_key is not null
+                          and j.unique_states is not null and pgmill.river_job_state_in_bitmask(j.unique_states, j.state))
+       and exists (select from pgmill.instance_function i
+                     join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
+                    where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at))
+  ), wanted as materialized (
+    select free.*,
+           sure or exists (select from pgmill.log g
+                            where g.pos > free.pos and g.pos <= head
+                              and pgmill.wants(free.likes, free.shards, free.shard, free.by_key, g.type, g.key_hash, g.target_hash)) as want
+      from free
+  ), claim as (
+    insert into pgmill.river_job (args, kind, queue, max_attempts, unique_key, unique_states)
+    select jsonb_build_object('subscription', subscription, 'shard', shard), 'subscription:' || subscription, 'subscription', 1,
+           pgmill.claim_key(subscription, shard), b'01000001'
+      from wanted where want
+    on conflict (unique_key) where unique_key is not null and unique_states is not null
+                               and pgmill.river_job_state_in_bitmask(unique_states, state) do nothing
+    returning 1
+  ), move as (
+    insert into pgmill.cursor (subscription, shard, n, pos)
+    select subscription, shard, n + 1, head from wanted where not want
+    on conflict do nothing
+    returning subscription, shard, n
+  )
+  select (select count(*) from claim), (select count(*) from move) into claims, moved;
+
+  if moved > 0 then
+    delete from pgmill.cursor c using pgmill.shard s
+     where (names is null or s.subscription = any (names)) and c.subscription = s.subscription and c.shard = s.shard
+       and c.n < (select max(m.n) - 20 from pgmill.cursor m where m.subscription = s.subscription and m.shard = s.shard)
+       and c.n >= (select max(m.n) - 60 from pgmill.cursor m where m.subscription = s.subscription and m.shard = s.shard);
+  end if;
+end $$;
+
+-- Takes claims back from instances whose lease is gone, if the caller's own lease
+-- has been unbroken for one ttl (after a pause of the database all leases are gone
+-- at once). A shard that was being worked on becomes suspect; if an event was
+-- noted, the death counts as its failed attempt. Rows that a stopped host has
+-- locked are left for the next look; its sessions are ended now.
+create or replace function pgmill.rescue(me text) returns int
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  head bigint;
+  taken record;
+  n int := 0;
+begin
+  if not exists (select from pgmill.instance i
+                  where i.kind = 'worker' and i.id = me and now() - i.since >= i.ttl
+                    and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+    return 0;
+  end if;
+  if not exists (select from pgmill.river_job j
+                  where j.state = 'running' and j.queue = 'subscription'
+                    and not exists (select from pgmill.instance i where i.kind = 'worker' and i.id = j.attempted_by[array_upper(j.attempted_by, 1)]
+                                       and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at))) then
+    return 0;
+  end if;
+  head := pgmill.head();
+  for taken in
+    with dead as (
+      select j.id, j.attempted_by[array_upper(j.attempted_by, 1)] as instance
+        from pgmill.river_job j
+       where j.state = 'running' and j.queue = 'subscription'
+         and not exists (select from pgmill.instance i where i.kind = 'worker' and i.id = j.attempted_by[array_upper(j.attempted_by, 1)]
+                            and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at))
+         for update skip locked
+    ), gone as (
+      delete from pgmill.river_job j using dead where j.id = dead.id
+      returning j.args ->> 'subscription' as subscription, (j.args ->> 'shard')::int as shard, dead.instance
+    )
+    select subscription, shard, instance from gone
+  loop
+    n := n + 1;
+    update pgmill.shard s
+       set suspect_left = f.batch,
+           attempts = case when s.noted_pos is null then s.attempts
+                           when s.failing_pos = s.noted_pos then s.attempts + 1
+                           else least(2, f.max_attempts) end,
+           failing_pos = coalesce(s.noted_pos, s.failing_pos),
+           reason = case when s.noted_pos is null then s.reason else 'host_lost' end,
+           failed_at = case when s.noted_pos is null then s.failed_at else now() end,
+           next_retry_at = case when s.noted_pos is null then s.next_retry_at
+                                else now() + least(300, power(2, least(10, case when s.failing_pos = s.noted_pos then s.attempts else 1 end))) * interval '1 second' end,
+           version = s.version + 1
+      from pgmill.subscription f
+     where s.subscription = taken.subscription and s.shard = taken.shard and f.name = s.subscription
+       and (s.noted_pos is not null
+            or (select pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1) < head);
+  end loop;
+  perform pg_terminate_backend(a.pid)
+     from pg_stat_activity a
+     join pgmill.instance i on i.kind = 'worker' and a.application_name = 'pgmill ' || i.id
+    where a.datname = current_database() and a.usename = current_user and a.pid <> pg_backend_pid()
+      and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) and now() - i.last_seen < interval '1 hour';
+  return n;
+end $$;
+
+-- Renews the lease. broken says that it had run out before (claims may be gone);
+-- known are the claims this process works on: one of its running rows that it does
+-- not know after five seconds (a fetch whose answer was lost) is given back.
+create or replace function pgmill.renew(me text, known bigint[], why text[], out alive boolean, out broken boolean, out returned int)
+language plpgsql volatile
+as $$
+begin
+  select not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) into broken
+    from pgmill.instance i where i.kind = 'worker' and i.id = me and i.deregistered_at is null for update;
+  alive := found;
+  if alive then
+    update pgmill.instance set last_seen = now(), since = case when broken then now() else since end, reasons = why
+     where kind = 'worker' and id = me;
+    delete from pgmill.river_job j
+     where j.state = 'running' and j.attempted_by[array_upper(j.attempted_by, 1)] = me
+       and j.attempted_at < now() - interval '5 seconds' and j.id <> all (known);
+    get diagnostics returned = row_count;
+  end if;
+end $$;
+
+-- One poll: what a host does each second whatever the bells say, in one call.
+create or replace procedure pgmill.tick(me text, seen bigint, out advanced bigint, out head bigint, out types text[],
+                                        out rescued int, out claims int, out next_due_ms bigint, out others int)
+language plpgsql
+as $$
+begin
+  select l.advanced, l.head, l.types into advanced, head, types from pgmill.look(seen) l;
+  commit;
+  rescued := pgmill.rescue(me);
+  commit;
+  select d.claims into claims from pgmill.derive_claims() d;
+  select (extract(epoch from min(s.next_retry_at) - clock_timestamp()) * 1000)::bigint into next_due_ms
+    from pgmill.shard s where s.next_retry_at > now();
+  select count(*) into others
+    from pgmill.instance i where i.kind = 'worker' and i.id <> me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at);
+end $$;

@@ -1,0 +1,72 @@
+-- name: FunctionDeclare :exec
+-- The newest declaration is what is shown; reason says why it does not run.
+insert into pgmill.function (name, kind, module, listens, reason)
+values (@name, @kind, @module, @listens::text[], @reason)
+on conflict (name) do update
+set kind = excluded.kind,
+    module = excluded.module,
+    listens = excluded.listens,
+    reason = excluded.reason,
+    declared_at = now();
+
+-- name: SubscriptionDeclare :exec
+-- shards, paused_at and the cursors are data: a later declaration leaves them.
+insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
+values (@name, @likes::text[], @order_by, @shards, @batch, @max_attempts, @on_poison, @replayable, make_interval(secs => @timeout_seconds::float8))
+on conflict (name) do update
+set likes = excluded.likes,
+    batch = excluded.batch,
+    max_attempts = excluded.max_attempts,
+    on_poison = excluded.on_poison,
+    replayable = excluded.replayable,
+    timeout = excluded.timeout;
+
+-- name: SubscriptionShards :execrows
+-- Makes the shards that are missing, each with its first cursor at the position
+-- where the subscription starts.
+with missing as (
+    insert into pgmill.shard (subscription, shard)
+    select f.name, n
+    from pgmill.subscription f
+    cross join generate_series(0, f.shards - 1) n
+    where f.name = @name
+    on conflict do nothing
+    returning subscription, shard
+)
+insert into pgmill.cursor (subscription, shard, n, pos)
+select subscription, shard, 0, @pos
+from missing;
+
+-- name: ShardOpen :one
+select s.ours::boolean as ours, s.n::bigint as n, s.pos::bigint as pos, s.version::int as version, s.likes::text[] as likes,
+       s.shards::int as shards, s.by_key::boolean as by_key, s.batch::int as batch, s.max_attempts::int as max_attempts,
+       s.on_poison::text as on_poison, s.timeout_ms::bigint as timeout_ms, s.runnable::boolean as runnable,
+       coalesce(s.failing_pos, 0)::bigint as failing_pos, s.attempts::int as attempts, coalesce(s.reason, '')::text as reason,
+       s.held::boolean as held, s.suspect_left::int as suspect_left,
+       s.parked_keys::text[] as parked_keys, s.replay_keys::text[] as replay_keys
+from pgmill.open_shard(@claim, @name, @no) s;
+
+-- name: ShardNote :exec
+select pgmill.note_shard(@claim, @name, @no, @pos);
+
+-- name: ShardFail :exec
+select pgmill.fail_shard(@claim, @name, @no, @pos, @attempts, @reason, sqlc.narg(wait_ms)::bigint, @hold::boolean);
+
+-- name: ShardPark :one
+select pgmill.park_event(@name, @no, @pos, @key, @attempts, @reason)::boolean;
+
+-- name: ShardClear :exec
+select pgmill.clear_shard(@name, @no, @passed);
+
+-- name: ShardSettle :exec
+select pgmill.settle_shard(@claim, @name, @no, @n, @pos);
+
+-- name: ClaimRelease :exec
+select pgmill.release_claim(@claim);
+
+-- name: ClaimFence :exec
+select pgmill.fence(@claim);
+
+-- name: ClaimsDerive :one
+select d.claims::int as claims, d.moved::int as moved
+from pgmill.derive_claims(sqlc.narg(names)::text[]) d;

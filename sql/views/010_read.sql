@@ -1,0 +1,98 @@
+-- What people, programs and the CLI read. No payload, no secret, no error text.
+
+create or replace view mill.events as
+select l.pos, e.id, e.type, e.target, e.key, e.scope, e.trace_id, e.emitted_at, l.at as positioned_at
+  from pgmill.event e
+  left join pgmill.log l on l.event_id = e.id;
+comment on view mill.events is 'Every committed event; pos is null until it has its place in the order.';
+
+create or replace view mill.subscriptions as
+select s.subscription as name,
+       s.shard,
+       case when d.reason is not null then 'paused'
+            when c.pos < floor.pos then 'expired'
+            when f.paused_at is not null then 'paused'
+            when s.held_at is not null then 'held'
+            when s.failing_pos is not null then 'retrying'
+            when s.suspect_left > 0 then 'suspect'
+            when p.parked then 'degraded'
+            else 'running' end as state,
+       c.pos as position,
+       h.head,
+       h.head - c.pos as lag_events,
+       coalesce(round(extract(epoch from clock_timestamp() - (select l.at from pgmill.log l where l.pos > c.pos order by l.pos limit 1))::numeric, 3), 0)
+         * (c.pos < h.head)::int as lag_seconds,
+       s.attempts,
+       coalesce(d.reason, s.reason, f.pause_reason) as reason,
+       s.next_retry_at,
+       j.instance,
+       case when d.reason is not null then d.reason
+            when f.paused_at is not null then 'paused'
+            when s.failing_pos is not null then 'event at ' || s.failing_pos
+            when c.pos < h.head and j.instance is null and not live.any then 'no_live_host' end as blocked_by
+  from pgmill.subscription f
+  join pgmill.function d on d.name = f.name
+  join pgmill.shard s on s.subscription = f.name
+ cross join lateral (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) c
+ cross join lateral (select k.last as head from pgmill.step k order by k.k desc limit 1) h
+ cross join lateral (select coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0) as pos) floor
+ cross join lateral (select exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) as parked) p
+ cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
+                                     where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
+  left join lateral (select j.attempted_by[array_upper(j.attempted_by, 1)] as instance from pgmill.river_job j
+                      where j.unique_key = pgmill.claim_key(s.subscription, s.shard) and j.unique_key is not null
+                        and j.unique_states is not null and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
+                        and j.state = 'running') j on true;
+comment on view mill.subscriptions is 'One row a shard: how far, how far behind, and what it waits for. Lag is head minus position.';
+
+create or replace view mill.parked_events as
+select subscription, shard, key, pos, event_id, reason, attempts, parked_at from pgmill.parked_event;
+comment on view mill.parked_events is 'Events set aside after their last attempt; later events of the same key wait in the log.';
+
+create or replace view mill.instances as
+select i.id, i.kind, i.contract, i.version, i.profile,
+       pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) as live,
+       i.last_seen, extract(epoch from i.ttl)::int as ttl_secs,
+       (select count(*) from pgmill.river_job j where j.state = 'running' and j.attempted_by[array_upper(j.attempted_by, 1)] = i.id) as claims
+  from pgmill.instance i;
+comment on view mill.instances is 'Every process that registered; live is the verdict of this moment, by the database clock.';
+
+create or replace view mill.functions as
+select d.name, d.kind, d.listens,
+       (select count(*) from pgmill.instance_function f join pgmill.instance i on i.kind = 'worker' and i.id = f.instance
+         where f.function = d.name and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) as live_hosts
+  from pgmill.function d;
+comment on view mill.functions is 'Every function a host has ever registered and how many live hosts have it now.';
+
+create or replace view mill.audit as
+select at, actor, action, subject, reason from pgmill.audit;
+comment on view mill.audit is 'Who did what to the runtime.';
+
+create or replace view mill.why_not_running as
+select s.name || '/' || s.shard as id,
+       'subscription'::text as kind,
+       case when d.reason is not null then d.reason
+            when s.state in ('paused', 'expired') then s.state
+            when s.state = 'held' then 'held'
+            when s.state = 'retrying' then coalesce(s.reason, 'handler_error')
+            when s.blocked_by = 'no_live_host' then 'no_live_host'
+            else 'claimable' end as reason,
+       case when s.state = 'paused' then coalesce(f.paused_at, d.declared_at)
+            when s.state = 'held' then x.held_at
+            when s.state = 'retrying' then x.failed_at
+            else (select l.at from pgmill.log l where l.pos > s.position order by l.pos limit 1) end as since,
+       case when s.state = 'retrying' then 'attempt ' || s.attempts || ' of the event at ' || x.failing_pos || ', next at ' || coalesce(s.next_retry_at::text, 'once claimed')
+            when s.state = 'held' then 'the event at ' || x.failing_pos || ' failed ' || s.attempts || ' times: host subscription resume, park or drop'
+            when s.state = 'paused' then s.lag_events || ' events wait: host subscription resume'
+            when s.blocked_by = 'no_live_host' then s.lag_events || ' events wait: no live host has this function'
+            else s.lag_events || ' events wait for a host to claim the shard' end as detail
+  from mill.subscriptions s
+  join pgmill.subscription f on f.name = s.name
+  join pgmill.function d on d.name = s.name
+  join pgmill.shard x on x.subscription = s.name and x.shard = s.shard
+ where (s.lag_events > 0 or s.state in ('held', 'retrying')) and s.instance is null
+union all
+select p.subscription || '/' || p.shard || '@' || p.pos, 'parked_event', p.reason, p.parked_at,
+       'key ' || p.key || ' is parked: host subscription unpark or drop'
+  from pgmill.parked_event p;
+comment on view mill.why_not_running is 'Exactly one row for everything that waits, also with no host alive.';

@@ -1,0 +1,76 @@
+-- One sanitized summary; counts and reason codes only.
+
+-- Who keeps vacuum from cleaning up: snapshots, open writers, prepared transactions
+-- and slots, with kind, age and pid or gid. Cursors do not wait for any of them.
+create or replace function pgmill.holders() returns table (kind text, who text, seconds bigint)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select 'transaction', 'pid ' || a.pid, extract(epoch from clock_timestamp() - a.xact_start)::bigint
+    from pg_stat_activity a
+   where a.xact_start < clock_timestamp() - interval '30 seconds' and (a.backend_xmin is not null or a.backend_xid is not null)
+     and a.backend_type = 'client backend'
+  union all
+  select 'prepared_transaction', 'gid ' || left(p.gid, 60), extract(epoch from clock_timestamp() - p.prepared)::bigint
+    from pg_prepared_xacts p where p.prepared < clock_timestamp() - interval '30 seconds'
+  union all
+  select 'replication_slot', 'slot ' || s.slot_name, null from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null
+$$;
+
+create or replace view mill.health as
+with sub as (
+  select count(*) as shards, count(*) filter (where state = 'held') as held, count(*) filter (where state = 'retrying') as retrying,
+         count(*) filter (where state = 'degraded') as degraded, count(*) filter (where state = 'suspect') as suspect,
+         count(*) filter (where state = 'paused') as paused, count(*) filter (where state = 'expired') as expired,
+         count(*) filter (where blocked_by = 'no_live_host') as no_live_host,
+         count(*) filter (where reason = 'owner_matrix_incomplete') as incomplete,
+         coalesce(sum(lag_events), 0) as lag_events, coalesce(max(lag_seconds), 0) as lag_seconds
+    from mill.subscriptions
+), inst as (
+  select count(*) filter (where live) as live, count(*) as known, coalesce(sum(claims) filter (where not live), 0) as stranded,
+         bool_or(live and 'listen_unavailable' = any (p.reasons)) as deaf
+    from mill.instances i join pgmill.instance p on p.kind = i.kind and p.id = i.id
+   where i.kind = 'worker'
+), hold as (
+  select count(*) as n, coalesce(max(seconds), 0) as oldest, (array_agg(kind || ' ' || who order by seconds desc nulls last))[1] as who from pgmill.holders()
+), net as (
+  select exists (select from pgmill.event_default) or exists (select from pgmill.log_default) as used
+), bell as (
+  select pg_notification_queue_usage() as used
+), miss as (
+  -- The auditor: committed for a while and still without a position.
+  select count(*) as n from (
+    select e.id from pgmill.event e
+     where e.id > (select coalesce(max(last_value), 0) - 2000 from pgmill.event_id) and e.emitted_at < now() - interval '10 seconds'
+       and not exists (select from pgmill.log l where l.event_id = e.id) limit 1000) x
+)
+select 'subscriptions'::text as component,
+       case when held + degraded + expired + no_live_host + incomplete > 0 then 'degraded' else 'ok' end as status,
+       array_remove(array[case when held > 0 then 'held' end, case when retrying > 0 then 'retrying' end, case when degraded > 0 then 'parked' end,
+                          case when expired > 0 then 'expired' end, case when no_live_host > 0 then 'no_live_host' end,
+                          case when incomplete > 0 then 'owner_matrix_incomplete' end], null) as reasons,
+       jsonb_build_object('shards', shards, 'held', held, 'retrying', retrying, 'degraded', degraded, 'suspect', suspect, 'paused', paused,
+                          'lag_events', lag_events, 'lag_seconds', lag_seconds) as counts,
+       now() as checked_at
+  from sub
+union all
+select 'workers', case when live = 0 or stranded > 0 then 'degraded' else 'ok' end,
+       array_remove(array[case when live = 0 then 'no_live_host' end, case when stranded > 0 then 'host_lost' end, case when deaf then 'listen_unavailable' end], null),
+       jsonb_build_object('live', live, 'known', known, 'stranded_claims', stranded), now()
+  from inst
+union all
+select 'log', case when net.used or miss.n > 0 then 'degraded' else 'ok' end,
+       array_remove(array[case when net.used then 'default_partition_used' end, case when miss.n > 0 then 'positions_late' end], null),
+       jsonb_build_object('head', pgmill.head(), 'without_position', miss.n), now()
+  from net, miss
+union all
+select 'vacuum', case when hold.n > 0 then 'degraded' else 'ok' end,
+       case when hold.n > 0 then array['old_snapshot'] else '{}' end,
+       jsonb_build_object('holders', hold.n, 'oldest_seconds', hold.oldest, 'holder', hold.who), now()
+  from hold
+union all
+select 'bell', case when used >= 0.1 then 'degraded' else 'ok' end,
+       case when used >= 0.1 then array['notify_queue_filling'] else '{}' end,
+       jsonb_build_object('queue_usage', round(used::numeric, 3)), now()
+  from bell;
+comment on view mill.health is 'Status and reason codes by component: subscriptions, workers, log, vacuum, bell.';

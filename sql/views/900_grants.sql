@@ -1,0 +1,23 @@
+-- Who may do what. The runtime role has DML only; readers see views only.
+do $$
+declare
+  f regprocedure;
+begin
+  for f in select p.oid::regprocedure from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname in ('mill', 'pgmill') loop
+    execute format('revoke execute on routine %s from public', f);
+  end loop;
+end $$;
+grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup;
+grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime, pgmill_api;
+grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.emit_many(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
+grant execute on function
+  mill.pause_subscription(text, text), mill.resume_subscription(text, text), mill.hold_subscription(text, int, text),
+  mill.park_subscription(text, int, text), mill.drop_event(text, int, bigint, text), mill.unpark(text, text, text),
+  mill.move_subscription(text, text, text) to mill_operator, pgmill_runtime;
+grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
+grant execute on all routines in schema pgmill to pgmill_runtime;
+grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.head(), pgmill.claim_key(text, int) to mill_reader, mill_operator, pgmill_api;
+grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
+grant usage, select on all sequences in schema pgmill to pgmill_runtime;
+revoke update, delete on pgmill.event, pgmill.log, pgmill.audit from pgmill_runtime;
+revoke insert, update, delete on pgmill.build from pgmill_runtime;
