@@ -28,7 +28,9 @@ end $$;
 
 
 -- One row an event, written in its author's transaction. xid is the top-level
--- transaction: advance() gives positions by asking which of them are visible.
+-- transaction: advance() gives positions by asking which of them are visible. Not
+-- partitioned: routing a row costs the emitting transaction twice what the insert
+-- does, and a missing partition would abort it. Old events go in batches.
 create sequence pgmill.event_id;
 create table pgmill.event (
   id         bigint      not null default nextval('pgmill.event_id'),
@@ -41,9 +43,14 @@ create table pgmill.event (
   trace_id   text,
   data       jsonb       not null default '{}',
   primary key (id)
-) partition by range (id);
+);
 create index event_xid on pgmill.event (xid);
-create table pgmill.event_default partition of pgmill.event default;
+
+-- Whether emitters ring at commit: armed until a second of the epoch if positive,
+-- silent until a millisecond of it if negative. A sequence, because it is read and
+-- set at once, by everybody, whatever their transactions do.
+create sequence pgmill.bell minvalue -9223372036854775807 start 1;
+select setval('pgmill.bell', 1);
 
 -- A repeated key returns the first event for seven days.
 create table pgmill.event_key (

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // NewEvent is what an author emits. The checks are mill.emit's: lengths in bytes,
@@ -108,6 +107,10 @@ func emitOne(e NewEvent) (string, []any, error) {
 	if scope == "" {
 		scope = "install"
 	}
+	if e.clean(scope, data) {
+		return "insert into mill.outbox (type, target, key, data, scope) values ($1, $2, $3, $4::text::jsonb, $5) returning id",
+			[]any{e.Type, e.Target, null(e.Key), data, scope}, nil
+	}
 	if e.IdempotencyKey == "" && e.TraceID == "" {
 		return "select mill.emit($1, $2, $3, $4::text::jsonb, $5)", []any{e.Type, e.Target, null(e.Key), data, scope}, nil
 	}
@@ -172,14 +175,14 @@ func parseIDs(list string) ([]int64, error) {
 
 // emitError gives the refusals of mill.emit their Go names.
 func emitError(err error) error {
-	var pe *pgconn.PgError
+	var pe interface{ SQLState() string } // pgx's errors and those of other drivers behind SQLTx
 	if !errors.As(err, &pe) {
 		return fmt.Errorf("emit: %w", err)
 	}
 	kind, known := map[string]error{
 		"MI001": ErrCharset, "MI002": ErrSize, "MI003": ErrNotPointer, "MI004": ErrKeyReused,
-		"22P05": ErrCharset, "22021": ErrCharset, // NUL or a lone surrogate: Postgres itself refuses them
-	}[pe.Code]
+		"22P05": ErrCharset, "22021": ErrCharset, "22P02": ErrCharset, // NUL or a lone surrogate: Postgres itself refuses them
+	}[pe.SQLState()]
 	if !known {
 		return fmt.Errorf("emit: %w", err)
 	}

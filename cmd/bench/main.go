@@ -50,7 +50,7 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run SPEC...", Short: "Run the given specs in turns; the first is the base", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, specs []string) error {
-			c := report.Comparison{Base: base, Metric: report.MetricOf(known(), specs[0])}
+			c := report.Comparison{Base: base, Metric: report.MetricOf(known(), specs)}
 			for _, s := range specs {
 				c.Runs = append(c.Runs, report.Entry{Spec: s})
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -254,5 +255,38 @@ func TestSubscriptionCommands(t *testing.T) {
 	var audits int
 	if err := conn.QueryRow(t.Context(), "select count(*) from mill.audit where reason is not distinct from 'lunch'").Scan(&audits); err != nil || audits != 1 {
 		t.Errorf("%d audit rows with the reason, %v", audits, err)
+	}
+}
+
+// F73: what goes wrong on the way to a database is told without its password.
+func TestConnectErrorsHoldNoPassword(t *testing.T) {
+	t.Parallel()
+	good, err := url.Parse(migratedDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*url.URL)
+		code   int
+	}{
+		{"a wrong password", func(*url.URL) {}, exitDenied},
+		{"a wrong host", func(u *url.URL) { u.Host = "no-such-host.invalid:5432" }, exitUnreachable},
+		{"no TLS there", func(u *url.URL) { u.RawQuery = "sslmode=require" }, exitUnreachable},
+		{"no such port", func(u *url.URL) { u.Host = "127.0.0.1:99999" }, exitUsage},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			u := *good
+			u.User = url.UserPassword(u.User.Username(), canary)
+			tt.change(&u)
+			sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + u.String()}}
+			for _, args := range [][]string{{"subscription", "list"}, {"migrate", "status"}} {
+				code, stdout, stderr := sh.run(args...)
+				if code != tt.code || strings.Contains(stdout+stderr, canary) {
+					t.Errorf("%v: exit code %d, want %d: %s", args, code, tt.code, stderr)
+				}
+			}
+		})
 	}
 }

@@ -50,7 +50,7 @@ type Config struct {
 // Direct is the DSN for LISTEN and migrations.
 func (c Config) Direct() string { return cmp.Or(c.ListenURL, c.Database) }
 
-// ErrConfig is wrapped by every fault of a configuration, found by errors.Is.
+// ErrConfig is what every fault of a configuration is to errors.Is.
 var ErrConfig = errors.New("configuration")
 
 // fault is one thing wrong with a configuration, and what to do about it.
@@ -61,7 +61,7 @@ func (f fault) Is(target error) bool { return target == ErrConfig }
 
 func faultf(format string, args ...any) error { return fault{fmt.Sprintf(format, args...)} }
 
-// LoadConfig puts a configuration together and reports all its faults at once.
+// loadConfig puts a configuration together and reports all its faults at once.
 // The registry says which functions there are. needDatabase: a database must be
 // named or startable.
 func loadConfig(in sources, reg *platform.Registry, needDatabase bool) (Config, error) {

@@ -79,7 +79,7 @@ func TestConfigPrecedence(t *testing.T) {
 		{name: "the flag before the environment", args: []string{"--grace", "4s", "--functions", "a.one", "--functions", "a.three"},
 			env: []string{"PGMILL_GRACE=3s", "PGMILL_FUNCTIONS=a.two"}, grace: 4 * time.Second, functions: "a.one a.three"},
 		{name: "an empty variable is none", env: []string{"PGMILL_GRACE="}, grace: 10 * time.Second},
-		{name: "a flag may be zero", args: []string{"--grace=0s"}, env: []string{"PGMILL_GRACE=3s"}, grace: 0},
+		{name: "the last flag counts", args: []string{"--grace=5s", "--grace=4s"}, grace: 4 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -146,7 +146,7 @@ func TestConfigFaultsAreToldTogether(t *testing.T) {
 		`log_level in ` + config + `: write debug, info, warn or error, not "loud"`,
 		`--max-conns: write a number from 1 to 1000, not "0"`,
 		`--addr: write host:port, such as 127.0.0.1:8081, not "8081"`,
-		`PGMILL_GRACE: write a duration from 0s to 1h0m0s, such as 10s, not "soon"`,
+		`PGMILL_GRACE: write a duration from 100ms to 1h0m0s, such as 10s, not "soon"`,
 		`PGMILL_LEASE_TTL_SECS: write whole seconds, such as 10, not "10s"`,
 		"DATABASE_URL: not a Postgres DSN (its value is not shown)",
 		"PGMILL_LISTEN_URL: not a Postgres DSN",

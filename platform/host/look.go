@@ -15,9 +15,9 @@ import (
 )
 
 // look finds what is new and sees to it that somebody has the claims for it.
-func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine) (wakeup.Found, error) {
+func (w *Worker) look(ctx context.Context, hush time.Duration, feed *outbox.Feed, engine *subscription.Engine) (wakeup.Found, error) {
 	before := feed.Head()
-	news, err := feed.Look(ctx)
+	news, err := feed.Look(ctx, hush)
 	if err != nil {
 		return wakeup.Found{}, err
 	}
@@ -43,7 +43,7 @@ func (w *Worker) looked(news outbox.News) {
 }
 
 // tick is the poll: advance, rescue and derive in one call.
-func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, feed *outbox.Feed, engine *subscription.Engine, claims *claim.Claims) (wakeup.Found, error) {
+func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, claims *claim.Claims) (wakeup.Found, error) {
 	before := feed.Head()
 	var advanced, head int64
 	var types []string
@@ -51,7 +51,7 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, feed *outbox.F
 	var nextMs *int64
 	ctx, cancel := context.WithTimeout(ctx, max(5*time.Second, w.LeaseTTL))
 	defer cancel()
-	err := control.QueryRow(ctx, "call pgmill.tick($1, $2, null, null, null, null, null, null, null)", w.ID(), before).
+	err := control.QueryRow(ctx, "call pgmill.tick($1, $2, $3, null, null, null, null, null, null, null)", w.ID(), before, bell.Up()).
 		Scan(&advanced, &head, &types, &rescued, &derived, &nextMs, &others)
 	if err != nil {
 		return wakeup.Found{}, fmt.Errorf("poll: %w", err)

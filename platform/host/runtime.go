@@ -15,8 +15,10 @@ func newRuntime(cfg Config, reg *platform.Registry, log *slog.Logger, m *metrics
 	if err != nil || len(cfg.Functions) == 0 {
 		some = reg
 	}
-	return &hostRuntime{&Worker{Database: cfg.Database, ListenURL: cfg.ListenURL, Registry: some, Log: log, Profile: cfg.Profile.Name, Version: Version(),
-		LeaseTTL: cfg.LeaseTTL, Grace: cfg.Grace, Poll: cfg.PollInterval, MaxConns: cfg.MaxConns, MaxClaims: cfg.MaxClaims, metrics: m}}
+	w := &Worker{Database: cfg.Database, ListenURL: cfg.ListenURL, Registry: some, Log: log, Profile: cfg.Profile.Name, Version: Version(),
+		LeaseTTL: cfg.LeaseTTL, Grace: cfg.Grace, Poll: cfg.PollInterval, MaxConns: cfg.MaxConns, MaxClaims: cfg.MaxClaims, metrics: m}
+	w.once.Do(w.defaults) // probes ask from now on
+	return &hostRuntime{w}
 }
 
 // Identity is the instance's id; "" before registration.

@@ -53,7 +53,7 @@ func newProcess(cfg Config, kind string, reg *platform.Registry, log *slog.Logge
 func (p *process) Run(ctx context.Context) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.cfg.Addr)
 	if err != nil {
-		return fmt.Errorf("probes: %w; choose another --addr", err)
+		return fmt.Errorf("probes: %v; choose another --addr", err) // no database error: not wrapped
 	}
 	p.log.Info("probes answer", "addr", l.Addr().String())
 	stop := context.AfterFunc(ctx, func() {

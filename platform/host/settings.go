@@ -66,7 +66,7 @@ var settings = []setting{
 	{key: "lease_ttl", env: "PGMILL_LEASE_TTL_SECS", flag: "lease-ttl", preset: "10s", kind: inSeconds(between(time.Second, 10*time.Minute)),
 		usage: "how long a host counts as alive without a sign of it",
 		set:   func(c *Config, v any) { c.LeaseTTL = v.(time.Duration) }},
-	{key: "grace", env: "PGMILL_GRACE", flag: "grace", preset: "10s", kind: between(0, time.Hour),
+	{key: "grace", env: "PGMILL_GRACE", flag: "grace", preset: "10s", kind: between(100*time.Millisecond, time.Hour),
 		usage: "how long running handlers may take to finish when the host stops",
 		set:   func(c *Config, v any) { c.Grace = v.(time.Duration) }},
 	{key: "poll_interval", env: "PGMILL_POLL_INTERVAL", flag: "poll-interval", preset: "1s", kind: between(50*time.Millisecond, time.Minute),

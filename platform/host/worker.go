@@ -19,6 +19,7 @@ import (
 	"github.com/pgmill/pgmill/platform/internal/lease"
 	"github.com/pgmill/pgmill/platform/outbox"
 	"github.com/pgmill/pgmill/platform/pg"
+	"github.com/pgmill/pgmill/platform/policy"
 	"github.com/pgmill/pgmill/platform/subscription"
 	"github.com/pgmill/pgmill/platform/wakeup"
 )
@@ -41,6 +42,7 @@ type Worker struct {
 
 	metrics *metrics // nil: nobody counts
 
+	once     sync.Once
 	mu       sync.Mutex
 	id       string
 	notReady platform.Reason
@@ -90,7 +92,7 @@ func (w *Worker) state(r platform.Reason) {
 // Grace and returns nil. It waits for a database that is away, and returns at once
 // what waiting cannot mend: pg.ErrNotMigrated, pg.ErrGrantMissing.
 func (w *Worker) Run(ctx context.Context) error {
-	w.defaults()
+	w.once.Do(w.defaults)
 	control, err := w.connect(ctx)
 	if err != nil || control == nil {
 		return err
@@ -132,7 +134,7 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	for wait, word := 100*time.Millisecond, (time.Time{}); ; wait = min(2*wait, 2*time.Second) {
 		err := pg.Check(ctx, pool)
 		switch {
 		case err == nil:
@@ -149,7 +151,10 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 			return nil, err
 		}
 		w.state(platform.ReasonDatabaseUnreachable)
-		w.Log.Warn("the database does not answer; waiting", "error", err, "retry_in", wait)
+		if time.Since(word) >= time.Second {
+			word = time.Now()
+			w.Log.Warn("the database does not answer; waiting", "error", err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -201,7 +206,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers *pgxpool.Pool) err
 		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
-		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", v) }}
+		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}
 	l.Known = claims.Known
 	engine.Derived = func(n int) {
 		w.metrics.ClaimsDerived(n)
@@ -223,9 +228,13 @@ func (w *Worker) serve(ctx context.Context, control, handlers *pgxpool.Pool) err
 	if err := claims.Start(bg); err != nil {
 		return err
 	}
-	loop := &wakeup.Loop{Poll: w.Poll, Pool: control, Bell: bell, Log: w.Log, Others: func() int { return int(w.others.Load()) }}
-	loop.Look = func(ctx context.Context) (wakeup.Found, error) { return w.look(ctx, feed, engine) }
-	loop.Tick = func(ctx context.Context) (wakeup.Found, error) { return w.tick(ctx, control, feed, engine, claims) }
+	loop := &wakeup.Loop{Poll: w.Poll, Arm: feed.Arm, Bell: bell, Log: w.Log, Others: func() int { return int(w.others.Load()) }}
+	loop.Look = func(ctx context.Context, hush time.Duration) (wakeup.Found, error) {
+		return w.look(ctx, hush, feed, engine)
+	}
+	loop.Tick = func(ctx context.Context) (wakeup.Found, error) {
+		return w.tick(ctx, control, bell, feed, engine, claims)
+	}
 
 	looks, stopLooks := context.WithCancel(bg)
 	leased, stopLease := context.WithCancel(bg)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -29,13 +30,22 @@ type News struct {
 	Types    []string // of the fresh events; nil if there were too many to say
 }
 
-// Look advances and publishes what is new.
-func (f *Feed) Look(ctx context.Context) (News, error) {
-	row, err := db.New(f.Pool).OutboxLook(ctx, f.Head())
+// Look advances and publishes what is new. hush > 0 keeps emitters from ringing for
+// so long: whoever asks for it must look again after it.
+func (f *Feed) Look(ctx context.Context, hush time.Duration) (News, error) {
+	row, err := db.New(f.Pool).OutboxLook(ctx, db.OutboxLookParams{Seen: f.Head(), HushMs: int32(hush.Milliseconds())})
 	if err != nil {
 		return News{}, fmt.Errorf("look at the log: %w", err)
 	}
 	return f.Publish(row.Advanced, row.Head, row.Types), nil
+}
+
+// Arm ends a hush: emitters ring again. Look after it.
+func (f *Feed) Arm(ctx context.Context) error {
+	if err := db.New(f.Pool).BellArm(ctx); err != nil {
+		return fmt.Errorf("arm the bell: %w", err)
+	}
+	return nil
 }
 
 // Head is the last position that this process has seen.

@@ -70,7 +70,7 @@ func (e *Engine) Init() {
 // Declare writes down which subscriptions this build has. A new one starts where
 // its From says; shards and cursors that exist are left as they are.
 func (e *Engine) Declare(ctx context.Context) error {
-	news, err := e.Feed.Look(ctx)
+	news, err := e.Feed.Look(ctx, 0)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,8 @@ package wakeup
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Found is what one look found.
@@ -19,10 +16,11 @@ type Found struct {
 // Loop is the one place of a host that looks: when the bell rings, in growing steps
 // after it, and at each poll. Fill in the fields.
 type Loop struct {
-	Look func(ctx context.Context) (Found, error) // cheap: what is new
+	// Look is cheap: what is new. hush > 0 also keeps emitters from ringing for so long.
+	Look func(ctx context.Context, hush time.Duration) (Found, error)
 	Tick func(ctx context.Context) (Found, error) // everything a poll does
+	Arm  func(ctx context.Context) error          // ends a hush
 	Poll time.Duration                            // 0 means 1 s
-	Pool *pgxpool.Pool                            // for windows and for ringing others
 	Bell *Bell
 	// Others says how many other hosts live; they are rung while emitters are silent.
 	Others func() int
@@ -91,47 +89,31 @@ func (l *Loop) once(ctx context.Context, nextTick *time.Time) (Found, error) {
 	if l.bells.crowded(time.Now()) {
 		return l.window(ctx)
 	}
-	return l.Look(ctx)
+	return l.Look(ctx, 0)
 }
 
-const (
-	sqlWindow = "begin; set local idle_in_transaction_session_timeout = '1s'; select pg_try_advisory_xact_lock(1886219628, 2)"
-	sqlShut   = "commit"
-)
-
-// window keeps emitters silent for a moment by holding their lock, without a
-// transaction id and without a snapshot, and looks meanwhile and once after.
+// window keeps emitters silent for a moment and looks meanwhile and once after. The
+// silence outlasts the window a little, so that a busy host need not end it.
 func (l *Loop) window(ctx context.Context) (Found, error) {
-	conn, err := l.Pool.Acquire(ctx)
-	if err != nil {
-		return Found{}, err
-	}
-	defer conn.Release()
-	res, err := conn.Conn().PgConn().Exec(ctx, sqlWindow).ReadAll()
-	if err != nil {
-		return Found{}, fmt.Errorf("hold the bell: %w", err)
-	}
-	mine := string(res[len(res)-1].Rows[0][0]) == "t"
-	var sum Found
-	for end := time.Now().Add(windowLen); time.Now().Before(end) && ctx.Err() == nil; {
-		f, err := l.Look(ctx)
-		if err != nil {
-			return sum, err // the connection's state is unknown to us; release resets or closes it
-		}
+	sum, err := l.Look(ctx, 2*windowLen)
+	for end := time.Now().Add(windowLen); err == nil && time.Now().Before(end) && ctx.Err() == nil; {
+		pause(ctx, stride(sum.Events))
+		var f Found
+		f, err = l.Look(ctx, 0)
 		sum.Events += f.Events
-		pause(ctx, stride(f.Events))
 	}
-	shut := sqlShut
-	if l.windows++; mine && sum.Events > 0 && l.windows%2 == 0 && l.Others != nil && l.Others() > 0 {
-		shut = "select pg_notify('" + channel + "', '" + l.Bell.fromHost() + "'); " + sqlShut
+	if err != nil {
+		return sum, err
 	}
-	if _, err := conn.Conn().PgConn().Exec(ctx, shut).ReadAll(); err != nil {
-		return sum, fmt.Errorf("let go of the bell: %w", err)
+	if sum.Events == 0 { // quiet: let them ring again, and look for who was silent
+		l.bells = bells{}
+		if err := l.Arm(ctx); err != nil {
+			return sum, err
+		}
+		return l.Look(ctx, 0)
 	}
-	f, err := l.Look(ctx)
-	sum.Events += f.Events
-	if sum.Events == 0 {
-		l.bells = bells{} // quiet again: wait for the next bell
+	if l.windows++; l.windows%2 == 0 && l.Others != nil && l.Others() > 0 {
+		err = l.Bell.Ring(ctx)
 	}
 	return sum, err
 }

@@ -18,8 +18,8 @@ func after(idle int, poll time.Duration) time.Duration {
 	return min(firstRetry<<idle, poll)
 }
 
-// stride is how long to wait between looks inside a window that finds so many
-// events a look: short while they are few, longer where throughput is what counts.
+// stride is how long to wait between looks inside a window that has found so many
+// events: short while they are few, longer where throughput is what counts.
 func stride(found int64) time.Duration {
 	switch {
 	case found < 8:
@@ -27,7 +27,7 @@ func stride(found int64) time.Duration {
 	case found < 32:
 		return 2 * time.Millisecond
 	default:
-		return 5 * time.Millisecond
+		return 10 * time.Millisecond
 	}
 }
 

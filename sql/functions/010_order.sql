@@ -101,18 +101,38 @@ end $$;
 
 -- One look: advance, then what is new after the position seen: the head and which
 -- types arrived (null: too many to say, or nothing is new). advanced is -1 if another
--- host is at it. Commits without waiting for the disk: whoever commits a cursor past
--- these positions flushes them too.
-create or replace function pgmill.look(seen bigint, out advanced bigint, out head bigint, out types text[])
+-- host is at it. hush_ms > 0 keeps emitters silent for so long. Commits without
+-- waiting for the disk: whoever commits a cursor past these positions flushes them too.
+create or replace function pgmill.look(seen bigint, hush_ms int, out advanced bigint, out head bigint, out types text[])
 language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
   perform set_config('synchronous_commit', 'off', true);
+  if hush_ms > 0 then
+    perform setval('pgmill.bell', -pgmill.epoch_ms() - hush_ms);
+  end if;
   advanced := pgmill.advance();
   head := pgmill.head();
   if head - seen between 1 and 10000 then
     types := array(select distinct l.type from pgmill.log l where l.pos > seen and l.pos <= look.head);
+  end if;
+end $$;
+
+create or replace function pgmill.epoch_ms() returns bigint
+language sql volatile
+as $$ select (date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
+
+-- Emitters ring for the next five seconds, unless a host keeps them silent and is
+-- not the caller (mine). Called at each poll of a host that hears LISTEN.
+create or replace function pgmill.arm(mine boolean) returns void
+language plpgsql volatile
+as $$
+declare
+  bell bigint := pg_sequence_last_value('pgmill.bell');
+begin
+  if mine or bell > 0 or -bell < pgmill.epoch_ms() then
+    perform setval('pgmill.bell', pgmill.epoch_ms() / 1000 + 5);
   end if;
 end $$;
 
@@ -156,9 +176,7 @@ declare
   part text;
 begin
   for t in
-    select 'event' as name, 'id' as col, (select last_value from pgmill.event_id) as now
-    union all
-    select 'log', 'pos', (select last from pgmill.step order by k desc limit 1)
+    select 'log' as name, 'pos' as col, (select last from pgmill.step order by k desc limit 1) as now
   loop
     for at_no in t.now / width .. t.now / width + 3 loop
       part := t.name || '_' || at_no;

@@ -165,12 +165,15 @@ begin
 end $$;
 
 -- One poll: what a host does each second whatever the bells say, in one call.
-create or replace procedure pgmill.tick(me text, seen bigint, out advanced bigint, out head bigint, out types text[],
+create or replace procedure pgmill.tick(me text, seen bigint, listening boolean, out advanced bigint, out head bigint, out types text[],
                                         out rescued int, out claims int, out next_due_ms bigint, out others int)
 language plpgsql
 as $$
 begin
-  select l.advanced, l.head, l.types into advanced, head, types from pgmill.look(seen) l;
+  if listening then
+    perform pgmill.arm(false);
+  end if;
+  select l.advanced, l.head, l.types into advanced, head, types from pgmill.look(seen, 0) l;
   commit;
   rescued := pgmill.rescue(me);
   commit;

@@ -34,7 +34,7 @@ with sub as (
 ), hold as (
   select count(*) as n, coalesce(max(seconds), 0) as oldest, (array_agg(kind || ' ' || who order by seconds desc nulls last))[1] as who from pgmill.holders()
 ), net as (
-  select exists (select from pgmill.event_default) or exists (select from pgmill.log_default) as used
+  select exists (select from pgmill.log_default) as used
 ), bell as (
   select pg_notification_queue_usage() as used
 ), miss as (

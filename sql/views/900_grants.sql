@@ -9,6 +9,10 @@ begin
 end $$;
 grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup;
 grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime, pgmill_api;
+grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
+grant select on sequence pgmill.bell to mill_emitter, mill_operator, pgmill_api;
+grant execute on function pgmill.ring() to mill_emitter, mill_operator, pgmill_api;
+grant update on sequence pgmill.bell to pgmill_runtime;
 grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.emit_many(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function
   mill.pause_subscription(text, text), mill.resume_subscription(text, text), mill.hold_subscription(text, int, text),

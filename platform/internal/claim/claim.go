@@ -52,10 +52,13 @@ type Claims struct {
 	known  map[int64]struct{}
 }
 
-// Start begins to fetch.
+// Start begins to fetch, if there is work that claims are for.
 func (c *Claims) Start(ctx context.Context) error {
 	c.known = map[int64]struct{}{}
 	c.driver = newDriver(c.Pool)
+	if len(c.Work) == 0 {
+		return nil
+	}
 	workers := river.NewWorkers()
 	for kind, work := range c.Work {
 		river.AddWorkerArgs(workers, args{kind: kind}, worker{work: c.guard(work)})
@@ -99,6 +102,9 @@ func (c *Claims) Known() []int64 {
 // Stop stops fetching and waits for the work under way; when ctx ends first, the
 // work's contexts are cancelled and it waits for their return for a moment more.
 func (c *Claims) Stop(ctx context.Context) error {
+	if c.client == nil {
+		return nil
+	}
 	err := c.client.Stop(ctx)
 	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return nil

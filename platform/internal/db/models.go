@@ -10,6 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// The way of platform.Emit; call mill.emit instead, which says what is wrong.
+type MillOutbox struct {
+	ID      int64
+	Scope   string
+	Type    string
+	Target  string
+	Key     *string
+	TraceID *string
+	Data    []byte
+}
+
 type PgmillAudit struct {
 	ID      int64
 	At      time.Time
@@ -37,18 +48,6 @@ type PgmillCursor struct {
 }
 
 type PgmillEvent struct {
-	ID        int64
-	Xid       pgtype.Uint64
-	EmittedAt time.Time
-	Scope     string
-	Type      string
-	Target    string
-	Key       *string
-	TraceID   *string
-	Data      []byte
-}
-
-type PgmillEventDefault struct {
 	ID        int64
 	Xid       pgtype.Uint64
 	EmittedAt time.Time

@@ -9,6 +9,15 @@ import (
 	"context"
 )
 
+const bellArm = `-- name: BellArm :exec
+select pgmill.arm(true)
+`
+
+func (q *Queries) BellArm(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, bellArm)
+	return err
+}
+
 const outboxHead = `-- name: OutboxHead :one
 select pgmill.head()::bigint
 `
@@ -22,8 +31,13 @@ func (q *Queries) OutboxHead(ctx context.Context) (int64, error) {
 
 const outboxLook = `-- name: OutboxLook :one
 select l.advanced::bigint as advanced, l.head::bigint as head, l.types::text[] as types
-from pgmill.look($1) l
+from pgmill.look($1, $2::int) l
 `
+
+type OutboxLookParams struct {
+	Seen   int64
+	HushMs int32
+}
 
 type OutboxLookRow struct {
 	Advanced int64
@@ -31,8 +45,8 @@ type OutboxLookRow struct {
 	Types    []string
 }
 
-func (q *Queries) OutboxLook(ctx context.Context, seen int64) (OutboxLookRow, error) {
-	row := q.db.QueryRow(ctx, outboxLook, seen)
+func (q *Queries) OutboxLook(ctx context.Context, arg OutboxLookParams) (OutboxLookRow, error) {
+	row := q.db.QueryRow(ctx, outboxLook, arg.Seen, arg.HushMs)
 	var i OutboxLookRow
 	err := row.Scan(&i.Advanced, &i.Head, &i.Types)
 	return i, err

@@ -84,14 +84,22 @@ func (c Comparison) Check(lines []lab.Line) []Check {
 	return checks
 }
 
-// MetricOf is what the known comparisons of a spec's family compare; "" is rate.
-func MetricOf(known []Comparison, spec string) string {
-	family, _, _ := strings.Cut(spec, ":")
-	for _, c := range known {
-		for _, e := range c.Runs {
-			if strings.HasPrefix(e.Spec, family+":") {
-				return c.Metric
-			}
+// MetricOf is what the known comparisons compare of all these scenarios; "" is rate.
+func MetricOf(known []Comparison, specs []string) string {
+	metrics := map[string]bool{}
+	for _, spec := range specs {
+		name, _, _ := strings.Cut(spec, ",")
+		at := slices.IndexFunc(known, func(c Comparison) bool {
+			return slices.ContainsFunc(c.Runs, func(e Entry) bool { return e.Spec == name || strings.HasPrefix(e.Spec, name+",") })
+		})
+		if at < 0 {
+			return ""
+		}
+		metrics[known[at].Metric] = true
+	}
+	for m := range metrics {
+		if len(metrics) == 1 {
+			return m
 		}
 	}
 	return ""

@@ -39,7 +39,11 @@ func find(known []Comparison, name string, lines []lab.Line) Comparison {
 	if at := slices.IndexFunc(known, func(c Comparison) bool { return c.Name == name }); at >= 0 {
 		return known[at]
 	}
-	c := Comparison{Name: name, Base: lines[0].Base, Metric: MetricOf(known, lines[0].Run)}
+	var runs []string
+	for _, l := range lines {
+		runs = append(runs, l.Run)
+	}
+	c := Comparison{Name: name, Base: lines[0].Base, Metric: MetricOf(known, runs)}
 	has := func(label string) bool {
 		return label == "" || slices.ContainsFunc(lines, func(l lab.Line) bool { return l.Run == label })
 	}

@@ -1,0 +1,11 @@
+package lease_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/pgmill/pgmill/platform/pg.(*Private).watch"))
+}

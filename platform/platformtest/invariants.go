@@ -1,0 +1,79 @@
+package platformtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// invariants answer one row for each violation; they hold at any moment.
+var invariants = []struct{ name, query string }{
+	{"every committed event has exactly one position",
+		`select format('event %s has %s positions', e.id, count(l.pos))
+		   from pgmill.event e left join pgmill.log l on l.event_id = e.id
+		  group by e.id having count(l.pos) <> 1`},
+	{"every position is of a committed event",
+		`select format('position %s is of event %s, which does not exist', l.pos, l.event_id)
+		   from pgmill.log l where not exists (select from pgmill.event e where e.id = l.event_id)`},
+	{"positions are dense up to the head",
+		`select format('%s positions from %s to %s, head %s', count(*), min(pos), max(pos), pgmill.head())
+		   from pgmill.log
+		 having count(*) <> coalesce(max(pos) - min(pos) + 1, 0) or coalesce(max(pos), pgmill.head()) <> pgmill.head()`},
+	{"no cursor is beyond the head, nor beyond its shard's failing event",
+		`select format('%s/%s is at %s, head %s, failing %s', s.name, s.shard, s.position, s.head, x.failing_pos)
+		   from mill.subscriptions s join pgmill.shard x on x.subscription = s.name and x.shard = s.shard
+		  where s.position > s.head or s.position >= x.failing_pos`},
+	{"no session of ours idles in a transaction",
+		`select format('pid %s, %s, since %s: %s', pid, application_name, state_change, left(query, 200))
+		   from pg_stat_activity
+		  where datname = current_database() and application_name like 'pgmill %'
+		    and state like 'idle in transaction%' and state_change < clock_timestamp() - interval '5 seconds'`},
+	{"no instance that has left still has a claim",
+		`select format('claim %s (%s) of %s', j.id, j.kind, i.id)
+		   from pgmill.river_job j join pgmill.instance i on i.id = j.attempted_by[array_upper(j.attempted_by, 1)]
+		  where j.state = 'running' and i.deregistered_at is not null`},
+	{"claims are available or running, one a shard",
+		`select format('%s claims of %s, states %s', count(*), args, array_agg(state))
+		   from pgmill.river_job where queue = 'subscription'
+		  group by args having count(*) > 1 or bool_or(state not in ('available', 'running'))`},
+	{"a parked event's key is parked and behind the cursor",
+		`select format('%s/%s at %s, key %s', p.subscription, p.shard, p.pos, p.key)
+		   from pgmill.parked_event p
+		   join mill.subscriptions s on s.name = p.subscription and s.shard = p.shard
+		  where p.pos > s.position
+		     or not exists (select from pgmill.parked_key k where k.subscription = p.subscription and k.shard = p.shard and k.key = p.key)`},
+}
+
+// Invariants checks what must hold in every database at any moment and fails the
+// test with what does not. It gives positions to what is committed first.
+func Invariants(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for advanced := int64(-1); advanced < 0; { // -1: a host is at it
+		if err := pool.QueryRow(ctx, "select pgmill.advance()").Scan(&advanced); err != nil {
+			t.Errorf("invariants: advance: %v", err)
+			return
+		}
+		<-look.C
+	}
+	for _, v := range invariants {
+		rows, err := pool.Query(ctx, v.query+" limit 5")
+		if err != nil {
+			t.Errorf("invariant %q: %v", v.name, err)
+			continue
+		}
+		broken, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Errorf("invariant %q: %v", v.name, err)
+		}
+		for _, b := range broken {
+			t.Errorf("invariant broken: %s: %s", v.name, b)
+		}
+	}
+}
