@@ -86,6 +86,8 @@ create table pgmill.step (
   last     bigint      not null,
   after_id bigint      not null,
   cluster  bigint      not null,
+  target   pg_snapshot, -- while a step too big for one transaction is under way: where to,
+  upto     bigint,      -- and every id up to here is done
   at       timestamptz not null default clock_timestamp()
 );
 

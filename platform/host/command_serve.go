@@ -12,6 +12,7 @@ func serveCommand(o *options, kind string) *cobra.Command {
 	cmd := &cobra.Command{Use: kind, Args: cobra.NoArgs}
 	cmd.Short = map[string]string{"serve": "Run functions, with probes and the API", "worker": "Run functions, with probes"}[kind]
 	addSettings(cmd.Flags(), false)
+	demo := cmd.Flags().Bool("demo", false, "move a little money with pgbench meanwhile, for demo.branch_balance to follow")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := o.config(cmd, true)
 		if err != nil {
@@ -21,6 +22,7 @@ func serveCommand(o *options, kind string) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		p.demo = *demo
 		return p.Run(cmd.Context())
 	}
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type process struct {
 	reg     *platform.Registry
 	log     *slog.Logger
 	metrics *metrics
+	demo    bool // keep a little pgbench traffic running
 
 	runtime  atomic.Pointer[hostRuntime]
 	waiting  atomic.Pointer[platform.Reason] // why there is no runtime yet
@@ -87,6 +89,15 @@ func (p *process) work(ctx context.Context, addr string) error {
 	p.runtime.Store(r)
 	if p.started != nil {
 		p.started(where{addr: addr, private: p.cfg.Database == "", functions: len(p.reg.Functions())})
+	}
+	if p.demo {
+		var traffic sync.WaitGroup
+		defer traffic.Wait()
+		traffic.Go(func() {
+			if err := runDemoTraffic(ctx, cfg, p.log); err != nil {
+				p.log.Warn("no demo traffic; the host is well without", "error", err)
+			}
+		})
 	}
 	return r.Run(ctx)
 }

@@ -229,7 +229,7 @@ func migrateError(err error) error {
 	case "55P03": // lock_not_available
 		return fmt.Errorf("%w: nothing was changed by this step; run the migration again when it is done", ErrBusy)
 	case "42501": // insufficient_privilege
-		return fmt.Errorf("this role may not migrate (%s): run `host migrate up` as the database's owner; creating the roles mill_* and pgmill_* needs CREATEROLE once", pe.Message)
+		return fmt.Errorf("this role may not migrate: run `host migrate up` as the database's owner; creating the roles mill_* and pgmill_* needs CREATEROLE once: %w", err)
 	}
 	return err
 }

@@ -9,18 +9,19 @@ as $$ select case when scope = 'install' then coalesce(key, target) else scope |
 -- Gives positions to what is visible now and was not in the last step. Returns how
 -- many, or -1 if another host is at it. Must be a transaction of its own: the lock
 -- (statement 1) is older than the snapshot (statement 3) only under read committed.
--- Indexes: step_pkey backwards, event_xid.
+-- A step over many transactions is taken in pieces by id, towards one snapshot,
+-- so that a host that dies in it loses one piece.
+-- Indexes: step_pkey backwards, event_xid; event_pkey for a step in pieces.
 create or replace function pgmill.advance() returns bigint
 language plpgsql volatile
 set enable_seqscan = off
 as $$
 declare
-  old_k bigint;
-  old_base pg_snapshot;
-  old_last bigint;
-  old_after bigint;
-  old_cluster bigint;
+  many constant bigint := 20000;   -- transactions
+  piece constant bigint := 100000; -- events
+  old record;
   cur pg_snapshot;
+  floor bigint;
   n bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -29,36 +30,72 @@ begin
   if not pg_try_advisory_xact_lock(1886219628, 1) then
     return -1;
   end if;
-  select k, base, last, after_id, cluster
-    into old_k, old_base, old_last, old_after, old_cluster
-    from pgmill.step order by k desc limit 1;
+  select k, base, last, after_id, cluster, target, upto into old from pgmill.step order by k desc limit 1;
   select pg_current_snapshot() into cur;
 
-  if pgmill.cluster_id() <> old_cluster or pg_snapshot_xmax(cur) < pg_snapshot_xmax(old_base) then
-    return pgmill.reposition(old_k, old_last, cur);
+  if pgmill.cluster_id() <> old.cluster or pg_snapshot_xmax(cur) < pg_snapshot_xmax(old.base) then
+    return pgmill.reposition(old.k, old.last, cur);
+  end if;
+  if old.target is not null then
+    return pgmill.advance_piece(old.k, old.base, old.last, old.after_id, old.target, old.upto, piece);
+  end if;
+  if pg_snapshot_xmax(cur)::text::bigint - pg_snapshot_xmax(old.base)::text::bigint > many then
+    select min(e.id) - 1 into floor
+      from (select id from pgmill.event where xid >= pg_snapshot_xmax(old.base)
+            union all
+            select id from pgmill.event where xid = any(array(select pg_snapshot_xip(old.base)))) e;
+    return pgmill.advance_piece(old.k, old.base, old.last, old.after_id, cur, coalesce(floor, 0), piece);
   end if;
 
   insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
-  select old_last + row_number() over (order by e.id), e.id, statement_timestamp(),
+  select old.last + row_number() over (order by e.id), e.id, statement_timestamp(),
          hashtext(pgmill.order_key(e.scope, e.key, e.target)),
          hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
     from (select id, scope, key, target, type from pgmill.event
-           where xid >= pg_snapshot_xmax(old_base) and xid < pg_snapshot_xmax(cur)
+           where xid >= pg_snapshot_xmax(old.base) and xid < pg_snapshot_xmax(cur)
              and pg_visible_in_snapshot(xid, cur)
-             and (id > old_after or not exists (select from pgmill.log l where l.event_id = event.id))
+             and (id > old.after_id or not exists (select from pgmill.log l where l.event_id = event.id))
           union all
           select id, scope, key, target, type from pgmill.event
-           where xid = any(array(select x from pg_snapshot_xip(old_base) x where pg_visible_in_snapshot(x, cur)))
-             and (id > old_after or not exists (select from pgmill.log l where l.event_id = event.id))) e;
+           where xid = any(array(select x from pg_snapshot_xip(old.base) x where pg_visible_in_snapshot(x, cur)))
+             and (id > old.after_id or not exists (select from pgmill.log l where l.event_id = event.id))) e;
   get diagnostics n = row_count;
 
   if n > 0 then
     insert into pgmill.step (k, base, last, after_id, cluster)
-    values (old_k + 1, cur, old_last + n, old_after, old_cluster);
-    if old_k % 50 = 0 then
-      delete from pgmill.step where k < old_k - 100;
+    values (old.k + 1, cur, old.last + n, old.after_id, old.cluster);
+    if old.k % 50 = 0 then
+      delete from pgmill.step where k < old.k - 100;
     end if;
   end if;
+  return n;
+end $$;
+
+-- One piece of a step from base to target: the next ids after upto. The step ends
+-- when a piece is not full.
+create or replace function pgmill.advance_piece(old_k bigint, base pg_snapshot, last bigint, after_id bigint, target pg_snapshot, upto bigint, piece bigint) returns bigint
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  n bigint;
+  done bigint;
+begin
+  insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
+  select advance_piece.last + row_number() over (order by e.id), e.id, statement_timestamp(),
+         hashtext(pgmill.order_key(e.scope, e.key, e.target)),
+         hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
+    from (select id, scope, key, v.target, type from pgmill.event v
+           where id > advance_piece.upto and pg_visible_in_snapshot(xid, advance_piece.target) and not pg_visible_in_snapshot(xid, advance_piece.base)
+             and (id > advance_piece.after_id or not exists (select from pgmill.log l where l.event_id = v.id))
+           order by id limit piece) e;
+  get diagnostics n = row_count;
+  if n = piece then
+    select event_id into done from pgmill.log where pos = advance_piece.last + n;
+  end if;
+  insert into pgmill.step (k, base, last, after_id, cluster, target, upto)
+  values (old_k + 1, case when done is null then advance_piece.target else advance_piece.base end, advance_piece.last + n, advance_piece.after_id,
+          pgmill.cluster_id(), case when done is not null then advance_piece.target end, done);
   return n;
 end $$;
 

@@ -1,21 +1,26 @@
 -- One sanitized summary; counts and reason codes only.
 
--- Who keeps vacuum from cleaning up: snapshots, open writers, prepared transactions
--- and slots, with kind, age and pid or gid. Cursors do not wait for any of them.
+-- Who keeps vacuum from cleaning up for longer than pgmill.holder_age (30 s unless the
+-- session sets it): snapshots, open writers, prepared transactions and slots, with
+-- kind, age and pid or gid. Cursors do not wait for any of them.
 create or replace function pgmill.holders() returns table (kind text, who text, seconds bigint)
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  age constant interval := coalesce(nullif(current_setting('pgmill.holder_age', true), ''), '30 seconds');
+begin
+  return query
   select 'transaction', 'pid ' || a.pid, extract(epoch from clock_timestamp() - a.xact_start)::bigint
     from pg_stat_activity a
-   where a.xact_start < clock_timestamp() - interval '30 seconds' and (a.backend_xmin is not null or a.backend_xid is not null)
-     and a.backend_type = 'client backend'
+   where a.xact_start < clock_timestamp() - age and (a.backend_xmin is not null or a.backend_xid is not null)
+     and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
   union all
   select 'prepared_transaction', 'gid ' || left(p.gid, 60), extract(epoch from clock_timestamp() - p.prepared)::bigint
-    from pg_prepared_xacts p where p.prepared < clock_timestamp() - interval '30 seconds'
+    from pg_prepared_xacts p where p.prepared < clock_timestamp() - age
   union all
-  select 'replication_slot', 'slot ' || s.slot_name, null from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null
-$$;
+  select 'replication_slot', 'slot ' || s.slot_name, null from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null;
+end $$;
 
 create or replace view mill.health as
 with sub as (

@@ -28,6 +28,9 @@ func NewTx(conn *pgx.Conn) *Tx { return &Tx{conn: conn} }
 
 // Begin makes a savepoint.
 func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if t.done {
+		return nil, pgx.ErrTxClosed
+	}
 	child := &Tx{conn: t.conn, level: t.level + 1}
 	if _, err := t.conn.Exec(ctx, fmt.Sprintf("savepoint pgmill_%d", child.level)); err != nil {
 		return nil, err
@@ -66,18 +69,24 @@ func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 // Query runs a query.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if t.done {
-		return nil, pgx.ErrTxClosed
+		return closedRows{}, pgx.ErrTxClosed
 	}
 	return t.conn.Query(ctx, sql, args...)
 }
 
 // QueryRow runs a query for one row.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if t.done {
+		return closedRows{}
+	}
 	return t.conn.QueryRow(ctx, sql, args...)
 }
 
 // SendBatch sends queued statements in one round trip.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.done {
+		return closedBatch{}
+	}
 	return t.conn.SendBatch(ctx, b)
 }
 
@@ -91,6 +100,9 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 
 // Prepare prepares a statement.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if t.done {
+		return nil, pgx.ErrTxClosed
+	}
 	return t.conn.Prepare(ctx, name, sql)
 }
 

@@ -163,6 +163,8 @@ type PgmillStep struct {
 	Last    int64
 	AfterID int64
 	Cluster int64
+	Target  interface{}
+	Upto    *int64
 	At      time.Time
 }
 
