@@ -35,9 +35,16 @@ test:
 check: format vet staticcheck generated compile
 	@$(MAKE) --no-print-directory test
 
-bench soak:
+bench:
 	@$(install) postgres
-	go run ./cmd/bench $@ $(ARGS)
+	go run ./cmd/bench all --out bench.jsonl $(ARGS)
+
+# The long forms of the fault and model tests, the mutants, the long benchmarks.
+soak:
+	@$(install) postgres
+	PGMILL_SOAK=1 go test -timeout 170m -count=1 -p 1 ./platform/...
+	go test -timeout 60m -count=1 -tags mutants ./platform/outbox/model
+	go run ./cmd/bench soak $(ARGS)
 
 generate:
 	CGO_ENABLED=0 $(tool) sqlc generate -f .sqlc.yaml

@@ -122,10 +122,11 @@ func (w *Worker) defaults() {
 	w.mu.Unlock()
 }
 
-const (
-	reasonNotMigrated platform.Reason = "not_migrated"
-	controlConns                      = 5 // tick, looks, window, River, settles outside handlers
-)
+const reasonNotMigrated platform.Reason = "not_migrated"
+
+// controlConns bounds what is not a handler's: looks, the poll, the lease, River,
+// and what holders write between batches. Leases never wait behind handlers (F80).
+const controlConns = 6
 
 // connect opens the control pool and checks the database, waiting for one that is
 // away. A nil pool without an error means that ctx ended.
@@ -225,6 +226,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers *pgxpool.Pool) err
 	if err := w.register(ctx, engine, l); err != nil {
 		return err
 	}
+	w.orphans(ctx, control)
 	if err := claims.Start(bg); err != nil {
 		return err
 	}
@@ -244,6 +246,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers *pgxpool.Pool) err
 	var group errgroup.Group
 	group.Go(func() error { return loop.Run(looks) })
 	group.Go(func() error { return bell.Run(looks) })
+	group.Go(func() error { return w.watchLag(looks, control) })
 	group.Go(func() error {
 		err := l.Run(leased)
 		lost <- err

@@ -15,6 +15,7 @@ as $$ select case when scope = 'install' then coalesce(key, target) else scope |
 create or replace function pgmill.advance() returns bigint
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   many constant bigint := 20000;   -- transactions

@@ -23,6 +23,7 @@ $$;
 create or replace function pgmill.derive_claims(names text[] default null, out claims int, out moved int)
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   look_ahead constant int := 5000;
@@ -82,7 +83,8 @@ end $$;
 -- Takes claims back from instances whose lease is gone, if the caller's own lease
 -- has been unbroken for one ttl (after a pause of the database all leases are gone
 -- at once). A shard that was being worked on becomes suspect; if an event was
--- noted, the death counts as its failed attempt. Rows that a stopped host has
+-- noted, the death counts as its failed attempt; if that was the replay of a parked
+-- key, the key is parked again. Rows that a stopped host has
 -- locked are left for the next look; its sessions are ended now.
 create or replace function pgmill.rescue(me text) returns int
 language plpgsql volatile
@@ -91,6 +93,7 @@ as $$
 declare
   head bigint;
   taken record;
+  replayed record;
   n int := 0;
 begin
   if not exists (select from pgmill.instance i
@@ -120,6 +123,19 @@ begin
     select subscription, shard, instance from gone
   loop
     n := n + 1;
+    select l.pos, pgmill.order_key(e.scope, case when f.order_by = 'key' then e.key end, e.target) as key,
+           coalesce((select p.attempts from pgmill.parked_event p where p.subscription = s.subscription and p.shard = s.shard and p.pos = l.pos), 0) as attempts
+      into replayed
+      from pgmill.shard s
+      join pgmill.subscription f on f.name = s.subscription
+      join pgmill.log l on l.pos = s.noted_pos
+      join pgmill.event e on e.id = l.event_id
+     where s.subscription = taken.subscription and s.shard = taken.shard
+       and s.noted_pos <= (select pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1);
+    if found then
+      perform pgmill.park_event(taken.subscription, taken.shard, replayed.pos, replayed.key, replayed.attempts + 1, 'host_lost');
+      update pgmill.shard s set noted_pos = null where s.subscription = taken.subscription and s.shard = taken.shard;
+    end if;
     update pgmill.shard s
        set suspect_left = f.batch,
            attempts = case when s.noted_pos is null then s.attempts

@@ -1,0 +1,54 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/platform"
+)
+
+// lagEvery is how often the lag of this host's subscriptions is put in the metrics.
+const lagEvery = 5 * time.Second
+
+// watchLag keeps pgmill_subscription_lag_events current until ctx ends. What it
+// cannot read it leaves as it was; /readyz says that the database is away.
+func (w *Worker) watchLag(ctx context.Context, pool *pgxpool.Pool) error {
+	var names []string
+	for _, s := range platform.Of[platform.Subscription](w.Registry) {
+		names = append(names, s.Name)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lagEvery):
+		}
+		rows, err := pool.Query(ctx, "select name, sum(lag_events)::bigint from mill.subscriptions where name = any($1) group by name", names)
+		if err != nil {
+			continue
+		}
+		var name string
+		var lag int64
+		if _, err := pgx.ForEachRow(rows, []any{&name, &lag}, func() error {
+			w.metrics.LagOf(name, lag)
+			return nil
+		}); err != nil && ctx.Err() == nil {
+			w.Log.Debug("lag not read", "error", err)
+		}
+	}
+}
+
+// orphans tells at the start which functions the database knows and no live host,
+// this one included, has (X10). Those it did not know are declared by now.
+func (w *Worker) orphans(ctx context.Context, pool *pgxpool.Pool) {
+	rows, err := pool.Query(ctx, "select name from mill.functions where live_hosts = 0 order by name limit 20")
+	if err != nil {
+		return
+	}
+	if names, err := pgx.CollectRows(rows, pgx.RowTo[string]); err == nil && len(names) > 0 {
+		w.Log.Warn("functions that the database knows and no live host has", "functions", names)
+	}
+}
