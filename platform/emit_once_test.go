@@ -78,7 +78,8 @@ func TestEmitRepeatedInOneCall(t *testing.T) {
 	}
 }
 
-// The key's row is moved back in time; nobody waits seven days.
+// X8: the seven days are the database's clock's. The key's row is moved back in
+// time; nobody waits.
 func TestEmitKeyIsFreeAfterSevenDays(t *testing.T) {
 	t.Parallel()
 	pool := platformtest.DB(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -147,4 +148,46 @@ func looks(t *testing.T, pool *pgxpool.Pool, data string) (suspicious, refused b
 	suspicious = ask[bool](t, pool, `select pgmill.suspicious($1::text::jsonb::text)`, data)
 	_, err := pool.Exec(t.Context(), `select pgmill.check_event('a', 't', null, $1::text::jsonb, 'install', null, null)`, data)
 	return suspicious, err != nil
+}
+
+// Emit takes a short way for plain events. It is the same way: what mill.emit
+// refuses Emit refuses with the same SQLSTATE, and the other way round.
+func TestEmitsShortWayIsNoOther(t *testing.T) {
+	t.Parallel()
+	pool := platformtest.DB(t)
+	pieces := []string{"a", "order", ".", "..", "_", "17", "Z", "-", "@", "ä", " ", "'", `"`, `\`, "\t", "\x7f", "x=y", strings.Repeat("l", 60), strings.Repeat("é", 50),
+		"github_pat_x", "password", "key", "://", "eyJabcdefgh.", "ghp_01234567890123456789"}
+	rapid.Check(t, func(rt *rapid.T) {
+		word := func(label string, most int) string {
+			return strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, most).Draw(rt, label), "")
+		}
+		plain := func(label, otherwise string, most int) string { // so that not all is refused for its type
+			if rapid.IntRange(0, 3).Draw(rt, label+" is odd") > 0 {
+				return otherwise
+			}
+			return word(label, most)
+		}
+		e := platform.NewEvent{
+			Type: plain("type", "orders.placed", 5), Target: plain("target", "order-17", 5), Key: plain("key", "", 5),
+			Scope: rapid.SampledFrom([]string{"", "", "", "install", "provider", "org:acme", "org:", "x"}).Draw(rt, "scope"),
+		}
+		switch rapid.IntRange(0, 5).Draw(rt, "data") {
+		case 0:
+		case 1:
+			e.Data = []string{word("list", 2)}
+		case 2:
+			e.Data = map[string][]int{"n": make([]int, rapid.IntRange(0, 2000).Draw(rt, "length"))}
+		default:
+			e.Data = map[string]any{plain("name", "id", 3): word("value", 6), "n": 1}
+		}
+		_, got := emitAlone(t.Context(), pool, e)
+		data, _, err := texts(e)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		_, want := pool.Exec(t.Context(), `select mill.emit($1, $2, nullif($3, ''), $4::text::jsonb, coalesce(nullif($5, ''), 'install'))`, e.Type, e.Target, e.Key, data, e.Scope)
+		if sqlState(got) != sqlState(want) || (got == nil) != (want == nil) {
+			rt.Fatalf("Emit(%+v) = %v; mill.emit says %v", e, got, want)
+		}
+	})
 }

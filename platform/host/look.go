@@ -17,6 +17,8 @@ import (
 // look finds what is new and sees to it that somebody has the claims for it.
 func (w *Worker) look(ctx context.Context, hush time.Duration, feed *outbox.Feed, engine *subscription.Engine) (wakeup.Found, error) {
 	before := feed.Head()
+	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
+	defer cancel()
 	news, err := feed.Look(ctx, hush)
 	if err != nil {
 		return wakeup.Found{}, err
@@ -49,7 +51,7 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 	var types []string
 	var rescued, derived, others int
 	var nextMs *int64
-	ctx, cancel := context.WithTimeout(ctx, max(5*time.Second, w.LeaseTTL))
+	ctx, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := control.QueryRow(ctx, "call pgmill.tick($1, $2, $3, null, null, null, null, null, null, null)", w.ID(), before, bell.Up()).
 		Scan(&advanced, &head, &types, &rescued, &derived, &nextMs, &others)
@@ -75,6 +77,9 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 	}
 	return f, nil
 }
+
+// patience is how long a look or a poll may take.
+func (w *Worker) patience() time.Duration { return max(5*time.Second, w.LeaseTTL) }
 
 // touched notes that the database answered just now.
 func (w *Worker) touched() { w.lastTick.Store(int64(time.Since(w.started))) }

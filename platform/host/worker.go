@@ -103,12 +103,17 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer handlers.Close()
-	return w.serve(ctx, control, handlers)
+	leases, err := w.pool(context.WithoutCancel(ctx), "lease", 1)
+	if err != nil {
+		return err
+	}
+	defer leases.Close()
+	return w.serve(ctx, control, handlers, leases)
 }
 
 func (w *Worker) defaults() {
 	w.Registry = cmp.Or(w.Registry, platform.Default)
-	w.Log = cmp.Or(w.Log, slog.New(slog.DiscardHandler))
+	w.Log = slog.New(newCalm(cmp.Or(w.Log, slog.New(slog.DiscardHandler)).Handler()))
 	w.LeaseTTL = cmp.Or(w.LeaseTTL, 10*time.Second)
 	w.Grace = cmp.Or(w.Grace, 10*time.Second)
 	w.Poll = cmp.Or(w.Poll, time.Second)
@@ -124,9 +129,10 @@ func (w *Worker) defaults() {
 
 const reasonNotMigrated platform.Reason = "not_migrated"
 
-// controlConns bounds what is not a handler's: looks, the poll, the lease, River,
-// and what holders write between batches. Leases never wait behind handlers (F80).
-const controlConns = 6
+// controlConns bounds what is not a handler's: looks, the poll, River, and claims
+// that are opened and given back. The lease has a connection of its own: it waits
+// behind nothing (F80).
+const controlConns = 5
 
 // connect opens the control pool and checks the database, waiting for one that is
 // away. A nil pool without an error means that ctx ended.
@@ -197,14 +203,14 @@ func (w *Worker) dial(ctx context.Context) (*pgx.Conn, error) {
 // serve wires the engines and runs them until ctx ends, then takes them down in
 // order: no new claims, holders finish and give back, then the looks, the bell and
 // last the lease.
-func (w *Worker) serve(ctx context.Context, control, handlers *pgxpool.Pool) error {
+func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.Pool) error {
 	bg := context.WithoutCancel(ctx)
 	feed := &outbox.Feed{Pool: control}
 	bell := wakeup.NewBell(w.dial, control, w.ID(), w.Log)
-	l := &lease.Lease{Pool: control, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
+	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
 	engine := &subscription.Engine{Subscriptions: platform.Of[platform.Subscription](w.Registry), Pool: handlers, Control: control, Feed: feed,
-		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
+		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}

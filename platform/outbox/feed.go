@@ -61,7 +61,10 @@ func (f *Feed) Publish(advanced, head int64, types []string) News {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := News{Advanced: advanced, Head: head, Fresh: head > f.head, Types: types}
-	if !n.Fresh {
+	switch {
+	case head < f.head: // a crash took positions back: what comes after head is news again
+		n.Fresh, types = true, nil
+	case !n.Fresh:
 		return n
 	}
 	f.head = head

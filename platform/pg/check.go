@@ -22,7 +22,8 @@ var ErrGrantMissing = errors.New("a grant is missing")
 // as new as this build's, and with the rights that running needs (DML only).
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	var exists bool
-	if err := pool.QueryRow(ctx, "select to_regclass('pgmill.build') is not null").Scan(&exists); err != nil {
+	// Not to_regclass, which refuses who may not use the schema.
+	if err := pool.QueryRow(ctx, "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'pgmill' and c.relname = 'build')").Scan(&exists); err != nil {
 		return err
 	}
 	if !exists {
@@ -67,7 +68,7 @@ func checkGrants(ctx context.Context, pool *pgxpool.Pool) error {
 		  union all
 		  select format('execute on function %s', p.oid::regprocedure), has_function_privilege(p.oid, 'execute')
 		    from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'pgmill' and p.prokind in ('f', 'p')
-		) t where not t.ok order by 1`)
+		) t where not t.ok order by t.need not like 'usage on schema%', t.need`)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/sql"
@@ -44,7 +47,38 @@ func installCode(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
 	if err != nil || plan.Applied {
 		return nil, err
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	if err := applyCode(ctx, pool); err != nil {
+		return nil, err
+	}
+	if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil {
+		return nil, fmt.Errorf("make partitions: %w", err)
+	}
+	plan.Applied = true
+	return []Change{plan}, nil
+}
+
+// applyCode tries again and again for as long as DDL may wait: each try waits only
+// for a moment, because emitters wait behind it (F77).
+func applyCode(ctx context.Context, pool *pgxpool.Pool) error {
+	for try := 1; ; try++ {
+		err := pgx.BeginFunc(ctx, pool, applyCodeIn(ctx))
+		var pe *pgconn.PgError
+		if !errors.As(err, &pe) || pe.Code != "55P03" || time.Duration(try)*3*codeWait >= ddlWait {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(2 * codeWait):
+		}
+	}
+}
+
+func applyCodeIn(ctx context.Context) func(tx pgx.Tx) error {
+	return func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", codeWait.Milliseconds())); err != nil {
+			return err
+		}
 		for _, name := range codeFiles() {
 			text, err := fs.ReadFile(sql.FS, name)
 			if err != nil {
@@ -57,15 +91,7 @@ func installCode(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
 		_, err := tx.Exec(ctx, `insert into pgmill.build (ordinal, hash) values ($1, $2)
 			on conflict (one) do update set ordinal = excluded.ordinal, hash = excluded.hash, at = now()`, Ordinal, CodeHash())
 		return err
-	})
-	if err != nil {
-		return nil, err
 	}
-	if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil {
-		return nil, fmt.Errorf("make partitions: %w", err)
-	}
-	plan.Applied = true
-	return []Change{plan}, nil
 }
 
 func planCode(ctx context.Context, pool *pgxpool.Pool) (Change, error) {

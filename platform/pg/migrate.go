@@ -30,8 +30,9 @@ var ErrBusy = errors.New("a table is locked by another transaction")
 
 const (
 	migrateLock   = "select pg_advisory_xact_lock(1886219628, 3)"
-	ddlWait       = 3 * time.Second  // DDL gives up, so that traffic never queues behind it (F77)
-	migratorsWait = 60 * time.Second // how long one migrator waits for another
+	ddlWait       = 3 * time.Second        // DDL gives up, so that traffic never queues behind it (F77)
+	codeWait      = 100 * time.Millisecond // so does code, which holds what emitters need, but tries again
+	migratorsWait = 60 * time.Second       // how long one migrator waits for another
 )
 
 // Change is one thing that Migrate did or would do.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
-	"github.com/pgmill/pgmill/platform/internal/db"
 )
 
 // batch reads the next events and handles them, optimistically all in one
@@ -134,6 +133,9 @@ func (h *holder) isolate(ctx context.Context, events []platform.Event, f *failed
 			if pf != nil { // the events before fail too: search from the start
 				return h.oneByOne(ctx, events[:f.index])
 			}
+			if h.st.Pos < events[f.index-1].Pos { // it was slow this time and settled early: read on
+				return nil
+			}
 		}
 		tries = 1
 		h.failedOnce(events[f.index], f)
@@ -174,7 +176,7 @@ func (h *holder) one(ctx context.Context, e platform.Event, tries int32) error {
 		passed = 1
 	}
 	if h.st.SuspectLeft > 0 {
-		if err := db.New(h.Control).ShardNote(ctx, db.ShardNoteParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no, Pos: e.Pos}); err != nil {
+		if err := h.note(ctx, e); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
 
@@ -236,47 +237,60 @@ func TestHandlerAndItsTransaction(t *testing.T) {
 			return err
 		}},
 	}
-	for _, tt := range tests {
-		for _, kind := range []string{"Handle", "HandleBatch"} {
-			t.Run(tt.name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t)
-				w.exec("create table late (n int unique deferrable initially deferred)")
-				w.emit(numbered(5)...)
-				bad := refusing(map[string]int{"e3": -1})
-				strange := func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
-					if bad.refuse(ctx, tx, e) == nil {
-						return nil
-					}
-					return tt.handle(ctx, tx)
+	w := newWorld(t) // one for all: each case is a subscription with event types of its own
+	w.exec("create table late (n int unique deferrable initially deferred)")
+	bad := refusing(map[string]int{})
+	var subs []platform.Subscription
+	var names []string
+	for i, tt := range tests {
+		for _, kind := range []string{"handle", "batch"} {
+			name := fmt.Sprintf("test.%s%d", kind, i)
+			poison := name + ".e3"
+			bad.set(poison, -1)
+			strange := func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
+				if bad.refuse(ctx, tx, e) == nil {
+					return nil
 				}
-				s := w.sub("test.one", strange)
-				if kind == "HandleBatch" {
-					s = w.batchSub("test.one", func(ctx context.Context, tx pgx.Tx, es []platform.Event) error {
-						for _, e := range es {
-							if err := strange(ctx, tx, e); err != nil {
-								return err
-							}
+				return tt.handle(ctx, tx)
+			}
+			s := w.sub(name, strange)
+			if kind == "batch" {
+				s = w.batchSub(name, func(ctx context.Context, tx pgx.Tx, es []platform.Event) error {
+					for _, e := range es {
+						if err := strange(ctx, tx, e); err != nil {
+							return err
 						}
-						return nil
-					})
-				}
-				s.Timeout = 700 * time.Millisecond
-				w.host(s)
-				if tt.reason != "" {
-					w.wait("select state = 'retrying' and attempts > 0 and reason = $1 from mill.subscriptions", tt.reason)
-					if got := ask[int](w, "select position from mill.subscriptions"); got != 2 {
-						t.Errorf("the cursor is at %d; want 2, before the failing event", got)
 					}
-					w.once("e1", "e2")
-					bad.set("e3", 0)
-					w.due("test.one")
-				}
-				w.caughtUp("test.one")
-				w.exec("delete from effect where target = 'inner'")
-				w.once(numbered(5)...)
-			})
+					return nil
+				})
+			}
+			s.Events, s.Timeout = []string{name}, 1500*time.Millisecond
+			subs, names = append(subs, s), append(names, name)
+			var events []platform.NewEvent
+			for n := range 5 {
+				events = append(events, platform.NewEvent{Type: name, Target: fmt.Sprintf("%s.e%d", name, n+1)})
+			}
+			platformtest.Emit(t, w.db, events...)
 		}
+	}
+	platformtest.HostWith(t, &host.Worker{Database: w.dsn, Poll: 50 * time.Millisecond, MaxConns: 2 * len(tests)}, subs...)
+	for i, name := range names {
+		tt := tests[i/2]
+		t.Run(tt.name+" "+name, func(t *testing.T) { // in turn: they share the world
+			of := "select split_part(target, '.', 3) from effect where type = $1 and target <> 'inner' order by n"
+			if tt.reason != "" {
+				platformtest.WaitFor(t, w.db, "select state = 'retrying' and attempts > 0 and reason = $2 from mill.subscriptions where name = $1", name, tt.reason)
+				if got := w.list(of, name); got != "e1 e2" {
+					t.Errorf("effects before the failing event: %s; want e1 e2", got)
+				}
+				bad.set(name+".e3", 0)
+				w.due(name)
+			}
+			platformtest.WaitFor(t, w.db, "select position >= (select max(l.pos) from pgmill.log l where l.type = $1) from mill.subscriptions where name = $1", name)
+			if got := w.list(of, name); got != "e1 e2 e3 e4 e5" {
+				t.Errorf("effects: %s; want e1 to e5 once each", got)
+			}
+		})
 	}
 }
 
@@ -326,6 +340,30 @@ func TestSlowBatchIsSettledEarly(t *testing.T) {
 	if got := w.noted(); strings.Count(got, "e17 ")+strings.Count(got, "e17") > 2 {
 		t.Errorf("events ran more than once: %s", got)
 	}
+}
+
+// A prefix that is slower when it runs again is settled early, too, and what is left
+// of it comes before the failing event.
+func TestPrefixThatIsSettledEarlyLosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.emit(numbered(6)...)
+	slow := false
+	s := w.sub("test.one", func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
+		switch {
+		case slow:
+			_, err := tx.Exec(ctx, "select pg_sleep(0.6)")
+			return err
+		case e.Target == "e5":
+			slow = true
+			return errors.New("from now on slow")
+		}
+		return nil
+	})
+	s.Timeout = 3 * time.Second
+	w.host(s)
+	w.wait("select position = 6 from mill.subscriptions")
+	w.once(numbered(6)...)
 }
 
 // A HandleBatch that takes too long for its batch gets smaller ones.

@@ -37,6 +37,10 @@ type Engine struct {
 	Derived func(claims int)
 	Observe Observe
 
+	// MaxClaims is how many shards this host holds at the most; at that many, busy
+	// ones make room after Linger. 0: no bound.
+	MaxClaims int
+
 	Linger   time.Duration // how long an idle shard stays claimed; 0 means 2 s
 	GiveBack time.Duration // after how long a busy one is offered to other hosts; 0 means 30 s
 
@@ -127,8 +131,9 @@ func (e *Engine) Work() map[string]claim.Work {
 				return
 			}
 			e.track(s.Name, 1)
-			defer e.track(s.Name, -1)
-			newHolder(e, s, c, at.Shard).run(ctx)
+			h := newHolder(e, s, c, at.Shard)
+			defer h.untrack()
+			h.run(ctx)
 		}
 	}
 	return work
@@ -138,6 +143,20 @@ func (e *Engine) track(name string, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.holding[name] += by
+}
+
+// crowded reports whether shards may wait for one of this host's places.
+func (e *Engine) crowded() bool {
+	if e.MaxClaims == 0 {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, held := range e.holding {
+		n += held
+	}
+	return n >= e.MaxClaims
 }
 
 // News makes claims for the subscriptions that fresh events of these types concern,

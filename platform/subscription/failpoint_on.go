@@ -10,12 +10,15 @@ import (
 	"syscall"
 )
 
-var failHits atomic.Int64
+var (
+	failHits atomic.Int64
+	failPlan = os.Getenv("PGMILL_FAILPOINT") // read once: a host refuses settings it does not know
+)
 
 // failpoint ends or stops the process at a named place, as PGMILL_FAILPOINT says:
 // "name=kill" or "name=stop", with ":N" for the N-th time it is reached.
 func failpoint(name string) {
-	where, how, ok := strings.Cut(os.Getenv("PGMILL_FAILPOINT"), "=")
+	where, how, ok := strings.Cut(failPlan, "=")
 	if !ok || where != name {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,10 +42,12 @@ type holder struct {
 	take    int   // events a batch now
 	parked  map[string]bool
 	clashes int // conflicts with other transactions in a row
+	untrack func()
 }
 
 func newHolder(e *Engine, s platform.Subscription, c claim.Claim, no int32) *holder {
-	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch}
+	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch,
+		untrack: sync.OnceFunc(func() { e.track(s.Name, -1) })}
 }
 
 // run works until the claim is given back or lost. ctx ends when the grace of a
@@ -54,6 +57,12 @@ func (h *holder) run(ctx context.Context) {
 	defer cancel(nil)
 	held := h.Held()
 	defer context.AfterFunc(held, func() { cancel(context.Cause(held)) })()
+	released := false
+	defer func() {
+		if !released && h.draining() && ctx.Err() != nil && held.Err() == nil { // the grace is over, the lease is not
+			h.handBack(context.WithoutCancel(ctx))
+		}
+	}()
 	h.news = h.Feed.Watch(h.sub.Matches)
 	defer h.news.Stop()
 
@@ -72,6 +81,7 @@ func (h *holder) run(ctx context.Context) {
 		case err == nil:
 			trouble = 0
 		case errors.Is(err, errDone):
+			released = true
 			return
 		case errors.Is(err, errMoved):
 			reopen = true
@@ -100,7 +110,9 @@ func pause(ctx context.Context, d time.Duration) {
 // open reads what the holder goes by. It fails with a lost claim if another host
 // has it by now.
 func (h *holder) open(ctx context.Context) error {
-	st, err := db.New(h.Control).ShardOpen(ctx, db.ShardOpenParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no})
+	octx, cancel := context.WithTimeout(ctx, h.sub.Timeout)
+	defer cancel()
+	st, err := db.New(h.Control).ShardOpen(octx, db.ShardOpenParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return h.release(ctx)
@@ -127,7 +139,7 @@ func (h *holder) step(ctx context.Context) error {
 		return h.condemn(ctx)
 	case len(h.st.ReplayKeys) > 0:
 		return h.replay(ctx, h.st.ReplayKeys[0])
-	case h.others() > 0 && time.Since(h.since) > h.GiveBack:
+	case h.others() > 0 && time.Since(h.since) > h.GiveBack, h.crowded() && time.Since(h.since) > h.Linger:
 		return h.release(ctx)
 	case h.scanned < h.Feed.Head():
 		return h.batch(ctx)
@@ -154,7 +166,11 @@ func (h *holder) wait(ctx context.Context) error {
 			return nil
 		case <-tidy:
 			tidy = nil
-			h.scanned = max(h.scanned, h.Feed.Head()) // a watch would have woken us had it mattered
+			head, quiet := h.quiet()
+			if !quiet {
+				return nil
+			}
+			h.scanned = max(h.scanned, head)
 			if err := h.move(ctx, h.scanned); err != nil {
 				return err
 			}
@@ -164,10 +180,38 @@ func (h *holder) wait(ctx context.Context) error {
 	}
 }
 
+// quiet answers the head, if nothing up to it is news for the shard. A publisher
+// moves the head and wakes the watch in one step, so the head is read first.
+func (h *holder) quiet() (head int64, ok bool) {
+	head = h.Feed.Head()
+	select {
+	case <-h.news.C:
+		return 0, false
+	default:
+		return head, true
+	}
+}
+
+// write does what a holder writes outside a handler's transaction. It may wait for
+// an operator's open transaction, so it takes a handler's connection and no longer
+// than a handler: what looks and renews the lease does not wait behind it.
+func (h *holder) write(ctx context.Context, f func(tx pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout)
+	defer cancel()
+	return pgx.BeginFunc(ctx, h.Pool, f)
+}
+
 // move settles a cursor that passes over events that are not the shard's.
 func (h *holder) move(ctx context.Context, to int64) error {
-	return pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
+	return h.write(ctx, func(tx pgx.Tx) error {
 		return h.settleIn(ctx, db.New(tx), to)
+	})
+}
+
+// note writes down which event is handled next, so that a host's death with it counts.
+func (h *holder) note(ctx context.Context, e platform.Event) error {
+	return h.write(ctx, func(tx pgx.Tx) error {
+		return db.New(tx).ShardNote(ctx, db.ShardNoteParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no, Pos: e.Pos})
 	})
 }
 
@@ -181,6 +225,15 @@ func (h *holder) settleIn(ctx context.Context, q *db.Queries, to int64) error {
 		h.st.N, h.st.Pos, h.scanned = h.st.N+1, to, max(h.scanned, to)
 	}
 	return err
+}
+
+// handBack gives the claim back when its work was cut short.
+func (h *holder) handBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 700*time.Millisecond) // the host waits a second
+	defer cancel()
+	if err := h.release(ctx); !errors.Is(err, errDone) {
+		h.log.Warn("claim not handed back; it will be rescued", "error", err)
+	}
 }
 
 // release gives the claim back, its cursor up to date, and makes a new claim if
@@ -198,6 +251,7 @@ func (h *holder) release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.untrack() // before the look: what arrives after it is News's to see to
 	if err := h.derive(ctx, []string{h.sub.Name}); err != nil {
 		h.log.Warn("claims not derived; the poll will", "error", err)
 	}

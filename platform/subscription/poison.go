@@ -34,7 +34,7 @@ func (h *holder) fail(ctx context.Context, e platform.Event, tries int32, f *fai
 		ms := wait.Milliseconds()
 		p.WaitMs = &ms
 	}
-	if err := db.New(h.Control).ShardFail(ctx, p); err != nil {
+	if err := h.write(ctx, func(tx pgx.Tx) error { return db.New(tx).ShardFail(ctx, p) }); err != nil {
 		return fmt.Errorf("write down a failure: %w", err)
 	}
 	if verdict == Hold && h.Observe.Stopped != nil {
@@ -47,7 +47,7 @@ func (h *holder) fail(ctx context.Context, e platform.Event, tries int32, f *fai
 // parked when the shard has as many parked keys as it may.
 func (h *holder) park(ctx context.Context, e platform.Event, tries int32, reason platform.Reason) (parked bool, err error) {
 	key := h.orderKey(e)
-	err = pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
+	err = h.write(ctx, func(tx pgx.Tx) error {
 		q := db.New(tx)
 		parked, err = q.ShardPark(ctx, db.ShardParkParams{Name: h.sub.Name, No: h.no, Pos: e.Pos, Key: key, Attempts: tries, Reason: string(reason)})
 		if err != nil || !parked {
@@ -88,7 +88,9 @@ func (h *holder) condemn(ctx context.Context) error {
 }
 
 // replay handles the next waiting event of a parked key, or finds that the key has
-// met the cursor and is an ordinary one again.
+// met the cursor and is an ordinary one again. The event is noted first: a host's
+// death parks the key again, so that what was parked for killing hosts cannot kill
+// them without end.
 func (h *holder) replay(ctx context.Context, key string) error {
 	u, events, err := h.begin(ctx, func(b *pgx.Batch) {
 		b.Queue(sqlReadKey, h.sub.Name, h.no, key, 1, h.st.ByKey)
@@ -105,7 +107,14 @@ func (h *holder) replay(ctx context.Context, key string) error {
 		}
 		return errMoved
 	}
+	u.rollback()
 	e := events[0]
+	if err := h.note(ctx, e); err != nil {
+		return err
+	}
+	if u, _, err = h.begin(ctx, nil); err != nil {
+		return err
+	}
 	_, f, err := h.call(ctx, u, events)
 	if err != nil {
 		u.rollback()
@@ -113,6 +122,7 @@ func (h *holder) replay(ctx context.Context, key string) error {
 	}
 	if f == nil {
 		b := &pgx.Batch{}
+		b.Queue(sqlUnnote, h.sub.Name, h.no)
 		b.Queue("delete from pgmill.parked_event where subscription = $1 and shard = $2 and pos = $3", h.sub.Name, h.no, e.Pos)
 		b.Queue("update pgmill.parked_key set replay_pos = $4 where subscription = $1 and shard = $2 and key = $3", h.sub.Name, h.no, key, e.Pos)
 		b.Queue(sqlFence, h.claim.ID)
@@ -128,9 +138,12 @@ func (h *holder) replay(ctx context.Context, key string) error {
 		return nil
 	}
 	h.failedOnce(e, f)
-	return pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
+	return h.write(ctx, func(tx pgx.Tx) error {
 		q := db.New(tx)
 		if _, err := q.ShardPark(ctx, db.ShardParkParams{Name: h.sub.Name, No: h.no, Pos: e.Pos, Key: key, Attempts: 1, Reason: string(f.reason)}); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sqlUnnote, h.sub.Name, h.no); err != nil {
 			return err
 		}
 		h.st.ReplayKeys = h.st.ReplayKeys[1:]

@@ -22,6 +22,7 @@ const (
 	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
 	sqlClear      = "select pgmill.clear_shard($1, $2, $3)"
 	sqlSettle     = "select pgmill.settle_shard($1, $2, $3, $4, $5)"
+	sqlUnnote     = "update pgmill.shard set noted_pos = null where subscription = $1 and shard = $2"
 	sqlFence      = "select pgmill.fence($1)"
 	sqlCommit     = "commit"
 )
@@ -39,6 +40,8 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 		return nil, nil, fmt.Errorf("no connection for the handler: %w", err)
 	}
 	u := &unit{conn}
+	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout) // a connection can die without a word
+	defer cancel()
 	idle := h.sub.Timeout + h.LeaseTTL
 	b := &pgx.Batch{}
 	b.Queue(sqlBegin)
@@ -92,6 +95,9 @@ func collect(rows pgx.Rows, sizeHint int) ([]platform.Event, error) {
 // rollback ends the transaction without effect and gives the connection back; a
 // connection that cannot roll back at once is closed.
 func (u *unit) rollback() {
+	if u.conn == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	c := u.conn.Conn()
@@ -101,6 +107,13 @@ func (u *unit) rollback() {
 		}
 	}
 	u.conn.Release()
+}
+
+// abandon takes the connection away from a handler that does not come back: nothing
+// it still does on it has an effect.
+func (u *unit) abandon() {
+	_ = u.conn.Hijack().PgConn().Conn().Close()
+	u.conn = nil
 }
 
 // commit sends the last statements and the commit in one round trip: nothing of
@@ -126,6 +139,8 @@ func (h *holder) settle(ctx context.Context, u *unit, to int64, passed int32) er
 		b.Queue(sqlClear, h.sub.Name, h.no, passed)
 	}
 	b.Queue(sqlSettle, h.claim.ID, h.sub.Name, h.no, h.st.N+1, to)
+	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout)
+	defer cancel()
 	if err := u.commit(ctx, b); err != nil {
 		if claim.IsMoved(err) {
 			return errMoved

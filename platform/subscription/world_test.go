@@ -136,6 +136,17 @@ func (w *world) noted() string {
 	return strings.Join(w.calls, " ")
 }
 
+// callsOf counts the calls that were noted with one target.
+func (w *world) callsOf(target string) int {
+	n := 0
+	for _, c := range strings.Fields(w.noted()) {
+		if c == target {
+			n++
+		}
+	}
+	return n
+}
+
 // emit emits t.x events for targets, all in one transaction.
 func (w *world) emit(targets ...string) []int64 {
 	w.Helper()
@@ -164,7 +175,7 @@ func (w *world) due(name string) {
 // caughtUp waits until a subscription's cursors are at the head of now.
 func (w *world) caughtUp(name string) {
 	w.Helper()
-	w.wait("select bool_and(position >= (select max(id) from pgmill.event)) from mill.subscriptions where name = $1", name)
+	w.wait("select bool_and(position >= (select count(*) from pgmill.event)) from mill.subscriptions where name = $1", name)
 }
 
 // failed waits until the failing event of a subscription has had so many attempts.

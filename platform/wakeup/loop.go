@@ -27,6 +27,7 @@ type Loop struct {
 	Log    *slog.Logger
 
 	bells   bells
+	busy    bool // the last window found enough to go on without bells
 	windows int
 }
 
@@ -86,16 +87,21 @@ func (l *Loop) once(ctx context.Context, nextTick *time.Time) (Found, error) {
 		}
 		return f, err
 	}
-	if l.bells.crowded(time.Now()) {
-		return l.window(ctx)
+	if l.busy || l.bells.crowded(time.Now()) {
+		f, err := l.window(ctx)
+		l.busy = f.Events >= bustle
+		if err == nil && !l.busy && !l.bells.crowded(time.Now()) {
+			err = l.rest(ctx, &f)
+		}
+		return f, err
 	}
 	return l.Look(ctx, 0)
 }
 
-// window keeps emitters silent for a moment and looks meanwhile and once after. The
-// silence outlasts the window a little, so that a busy host need not end it.
+// window keeps emitters silent for a moment and looks meanwhile. The silence outlasts
+// the window, so that a busy host goes on without letting go in between.
 func (l *Loop) window(ctx context.Context) (Found, error) {
-	sum, err := l.Look(ctx, 2*windowLen)
+	sum, err := l.Look(ctx, hushLen)
 	for end := time.Now().Add(windowLen); err == nil && time.Now().Before(end) && ctx.Err() == nil; {
 		pause(ctx, stride(sum.Events))
 		var f Found
@@ -105,17 +111,23 @@ func (l *Loop) window(ctx context.Context) (Found, error) {
 	if err != nil {
 		return sum, err
 	}
-	if sum.Events == 0 { // quiet: let them ring again, and look for who was silent
-		l.bells = bells{}
-		if err := l.Arm(ctx); err != nil {
-			return sum, err
-		}
-		return l.Look(ctx, 0)
+	if sum.Events == 0 {
+		l.bells = bells{} // forgotten: the next bell wakes at once
 	}
-	if l.windows++; l.windows%2 == 0 && l.Others != nil && l.Others() > 0 {
+	if l.windows++; l.windows%2 == 0 && sum.Events > 0 && l.Others != nil && l.Others() > 0 {
 		err = l.Bell.Ring(ctx)
 	}
 	return sum, err
+}
+
+// rest lets emitters ring again, and looks for what was silent until then.
+func (l *Loop) rest(ctx context.Context, sum *Found) error {
+	if err := l.Arm(ctx); err != nil {
+		return err
+	}
+	f, err := l.Look(ctx, 0)
+	sum.Events += f.Events
+	return err
 }
 
 func pause(ctx context.Context, d time.Duration) {

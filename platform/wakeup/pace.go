@@ -4,7 +4,9 @@ import "time"
 
 const (
 	crowd      = 40                     // this many bells in a second are too many
-	windowLen  = 20 * time.Millisecond  // how long emitters are kept silent at a time
+	windowLen  = 20 * time.Millisecond  // how long a look at a crowd takes
+	hushLen    = 200 * time.Millisecond // how long it keeps emitters silent
+	bustle     = 4                      // this many events in a window are worth another
 	deafPoll   = 100 * time.Millisecond // the look's interval while LISTEN is not heard
 	firstRetry = time.Millisecond
 )

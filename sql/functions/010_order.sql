@@ -45,7 +45,10 @@ begin
       from (select id from pgmill.event where xid >= pg_snapshot_xmax(old.base)
             union all
             select id from pgmill.event where xid = any(array(select pg_snapshot_xip(old.base)))) e;
-    return pgmill.advance_piece(old.k, old.base, old.last, old.after_id, cur, coalesce(floor, 0), piece);
+    if floor is null then
+      return 0; -- others' transactions only: the step is not even written down
+    end if;
+    return pgmill.advance_piece(old.k, old.base, old.last, old.after_id, cur, floor, piece);
   end if;
 
   insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
@@ -140,7 +143,8 @@ end $$;
 -- One look: advance, then what is new after the position seen: the head and which
 -- types arrived (null: too many to say, or nothing is new). advanced is -1 if another
 -- host is at it. hush_ms > 0 keeps emitters silent for so long. Commits without
--- waiting for the disk: whoever commits a cursor past these positions flushes them too.
+-- waiting for the disk: whoever commits a cursor past these positions flushes them
+-- too, and who has only seen them is stopped by check_head.
 create or replace function pgmill.look(seen bigint, hush_ms int, out advanced bigint, out head bigint, out types text[])
 language plpgsql volatile
 set enable_seqscan = off

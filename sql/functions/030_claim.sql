@@ -162,9 +162,11 @@ end $$;
 
 -- Renews the lease. broken says that it had run out before (claims may be gone);
 -- known are the claims this process works on: one of its running rows that it does
--- not know after five seconds (a fetch whose answer was lost) is given back.
+-- not know after five seconds (a fetch whose answer was lost) is given back, unless
+-- somebody has locked it: the lease waits for nobody.
 create or replace function pgmill.renew(me text, known bigint[], why text[], out alive boolean, out broken boolean, out returned int)
 language plpgsql volatile
+set lock_timeout = '100ms'
 as $$
 begin
   select not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) into broken
@@ -173,10 +175,14 @@ begin
   if alive then
     update pgmill.instance set last_seen = now(), since = case when broken then now() else since end, reasons = why
      where kind = 'worker' and id = me;
-    delete from pgmill.river_job j
-     where j.state = 'running' and j.attempted_by[array_upper(j.attempted_by, 1)] = me
-       and j.attempted_at < now() - interval '5 seconds' and j.id <> all (known);
-    get diagnostics returned = row_count;
+    begin
+      delete from pgmill.river_job j
+       where j.state = 'running' and j.attempted_by[array_upper(j.attempted_by, 1)] = me
+         and j.attempted_at < now() - interval '5 seconds' and j.id <> all (known);
+      get diagnostics returned = row_count;
+    exception
+      when lock_not_available then returned := 0;
+    end;
   end if;
 end $$;
 

@@ -34,6 +34,18 @@ begin
   return (select version from pgmill.shard where subscription = name and shard = no);
 end $$;
 
+-- A crash takes back the last positions, which are committed without waiting for the
+-- disk, and they are given again to whatever was committed. Who has seen them must
+-- not go by them: MI102 until the log is as long as it was.
+create or replace function pgmill.check_head(upto bigint) returns void
+language plpgsql stable
+as $$
+begin
+  if upto > pgmill.head() then
+    raise exception using errcode = 'MI102', message = 'positions were taken back by a crash';
+  end if;
+end $$;
+
 -- The next events of a shard: positions in (after, upto], at most take of them.
 create or replace function pgmill.read_shard(after bigint, upto bigint, take int, likes text[], shards int, no int, by_key boolean)
 returns table (pos bigint, id bigint, type text, target text, key text, scope text, trace_id text, emitted_at timestamptz, data jsonb)
@@ -43,6 +55,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 begin
+  perform pgmill.check_head(upto);
   return query
   select l.pos, e.id, e.type, e.target, e.key, e.scope, e.trace_id, e.emitted_at, e.data
     from (select g.pos, g.event_id from pgmill.log g
@@ -65,11 +78,11 @@ begin
   select l.pos, e.id, e.type, e.target, e.key, e.scope, e.trace_id, e.emitted_at, e.data
     from pgmill.parked_key k
     join pgmill.subscription f on f.name = k.subscription
-   cross join lateral (select c.pos from pgmill.cursor c where c.subscription = name and c.shard = no order by c.n desc limit 1) c
+   cross join lateral (select c.pos from pgmill.cursor c where c.subscription = read_key.name and c.shard = no order by c.n desc limit 1) c
     join pgmill.log l on l.pos > k.replay_pos and l.pos <= c.pos
                      and case when by_key then l.key_hash else l.target_hash end = k.key_hash and l.type like any (f.likes)
     join pgmill.event e on e.id = l.event_id
-   where k.subscription = name and k.shard = no and k.key = of_key and k.replay_pos is not null
+   where k.subscription = read_key.name and k.shard = no and k.key = of_key and k.replay_pos is not null
      and pgmill.order_key(e.scope, case when by_key then e.key end, e.target) = of_key
    order by l.pos limit take;
 end $$;
@@ -94,6 +107,7 @@ language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
+  perform pgmill.check_head(to_pos);
   insert into pgmill.cursor (subscription, shard, n, pos) values (name, no, at_n, to_pos);
   if at_n % 10 = 0 then
     delete from pgmill.cursor where subscription = name and shard = no and n between at_n - 30 and at_n - 10;

@@ -169,9 +169,16 @@ begin
   end if;
   to_pos := case destination when 'now' then pgmill.head() else 0 end;
   perform pgmill.touch(name);
-  insert into pgmill.cursor (subscription, shard, n, pos)
-  select s.subscription, s.shard, (select max(c.n) + 1 from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard), to_pos
-    from pgmill.shard s where s.subscription = name;
+  loop -- a holder may take the next n while we do
+    begin
+      insert into pgmill.cursor (subscription, shard, n, pos)
+      select s.subscription, s.shard, (select max(c.n) + 1 from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard), to_pos
+        from pgmill.shard s where s.subscription = name;
+      exit;
+    exception
+      when unique_violation then null;
+    end;
+  end loop;
   update pgmill.shard x
      set failing_pos = null, attempts = 0, reason = null, failed_at = null, next_retry_at = null, held_at = null, noted_pos = null
    where x.subscription = name;

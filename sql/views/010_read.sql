@@ -36,7 +36,7 @@ select s.subscription as name,
  cross join lateral (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) c
  cross join lateral (select k.last as head from pgmill.step k order by k.k desc limit 1) h
  cross join lateral (select coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0) as pos) floor
- cross join lateral (select exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) as parked) p
+ cross join lateral (select min(k.key) is not null as parked from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) p -- min: by the index
  cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
   left join lateral (select j.attempted_by[array_upper(j.attempted_by, 1)] as instance from pgmill.river_job j

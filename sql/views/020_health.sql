@@ -66,7 +66,7 @@ select 'workers', case when live = 0 or stranded > 0 then 'degraded' else 'ok' e
 union all
 select 'log', case when net.used or miss.n > 0 then 'degraded' else 'ok' end,
        array_remove(array[case when net.used then 'default_partition_used' end, case when miss.n > 0 then 'positions_late' end], null),
-       jsonb_build_object('head', pgmill.head(), 'without_position', miss.n), now()
+       jsonb_build_object('head', (select k.last from pgmill.step k order by k.k desc limit 1), 'without_position', miss.n), now()
   from net, miss
 union all
 select 'vacuum', case when hold.n > 0 then 'degraded' else 'ok' end,

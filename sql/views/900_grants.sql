@@ -9,7 +9,9 @@ begin
 end $$;
 grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup;
 grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime, pgmill_api;
+revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime, pgmill_api; -- it shows data
 grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
+grant usage on sequence pgmill.event_id to mill_emitter, mill_operator, pgmill_api; -- the default of its id
 grant select on sequence pgmill.bell to mill_emitter, mill_operator, pgmill_api;
 grant execute on function pgmill.ring() to mill_emitter, mill_operator, pgmill_api;
 grant update on sequence pgmill.bell to pgmill_runtime;
@@ -20,8 +22,18 @@ grant execute on function
   mill.move_subscription(text, text, text) to mill_operator, pgmill_runtime;
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 grant execute on all routines in schema pgmill to pgmill_runtime;
-grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.head(), pgmill.claim_key(text, int) to mill_reader, mill_operator, pgmill_api;
+-- What the views call; their tables are read with the owner's rights.
+grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int),
+  pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;
 revoke update, delete on pgmill.event, pgmill.log, pgmill.audit from pgmill_runtime;
+do $$
+declare
+  part regclass;
+begin
+  for part in select inhrelid::regclass from pg_inherits where inhparent = 'pgmill.log'::regclass loop
+    execute format('revoke all on %s from pgmill_runtime', part); -- by way of the parent only
+  end loop;
+end $$;
 revoke insert, update, delete on pgmill.build from pgmill_runtime;

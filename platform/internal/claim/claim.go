@@ -23,6 +23,8 @@ const (
 	// pollInterval is River's own poll: a net under our bell and our poll.
 	pollInterval = 5 * time.Second
 	fetchPause   = time.Millisecond
+	// fetchPatience is how long one fetch may take.
+	fetchPatience = 5 * time.Second
 )
 
 // Claim is the right of this host to work on something now. Its id is the fence.

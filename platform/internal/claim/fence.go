@@ -32,10 +32,11 @@ func IsConflict(err error) bool {
 	return false
 }
 
-// IsServer reports whether the server itself ended the session or is going down.
+// IsServer reports whether the server itself ended the session, is going down, or
+// was down and has lost positions that this host has seen (MI102).
 func IsServer(err error) bool {
 	s := sqlState(err)
-	return len(s) == 5 && (s[:3] == "57P" || s[:2] == "08" || s[:2] == "53" || s == "25P03")
+	return len(s) == 5 && (s[:3] == "57P" || s[:2] == "08" || s[:2] == "53" || s == "25P03" || s == "MI102")
 }
 
 func sqlState(err error) string {

@@ -279,6 +279,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		{name: "too many connections", err: sql("53300"), server: true, isSQL: true},
 		{name: "connection failure", err: sql("08006"), server: true, isSQL: true},
 		{name: "idle in transaction too long", err: sql("25P03"), server: true, isSQL: true},
+		{name: "positions taken back by a crash", err: sql("MI102"), server: true, isSQL: true},
 		{name: "division by zero", err: sql("22012"), isSQL: true},
 	} {
 		got := []bool{claim.IsLost(tt.err), claim.IsMoved(tt.err), claim.IsConflict(tt.err), claim.IsServer(tt.err), claim.IsSQL(tt.err)}

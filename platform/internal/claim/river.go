@@ -13,7 +13,7 @@ import (
 )
 
 // This file is the contract with River v0.51.2, pinned in go.mod and held by
-// TestRiverContract: a driver that differs from the stock one in two methods.
+// TestRiverContract: a driver that differs from the stock one in three methods.
 
 // driver is River's pgx driver with our bell in place of LISTEN and with a
 // completion that never writes.
@@ -39,6 +39,15 @@ type executor struct{ riverdriver.Executor }
 // lost and the row is not ours to touch.
 func (executor) JobSetStateIfRunningMany(context.Context, *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
 	return nil, nil
+}
+
+// JobGetAvailable is River's fetch, which has no timeout of its own: on a connection
+// that died without a word it would never fetch again. A claim whose answer was lost
+// is handed back by the lease.
+func (e executor) JobGetAvailable(ctx context.Context, params *riverdriver.JobGetAvailableParams) (*riverdriver.JobGetAvailableResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchPatience)
+	defer cancel()
+	return e.Executor.JobGetAvailable(ctx, params)
 }
 
 // listener tells River's producers to fetch when the bell rings.

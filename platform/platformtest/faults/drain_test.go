@@ -1,0 +1,97 @@
+package faults_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// F46: SIGTERM lets handlers finish within the grace, hands the rest back without a
+// failed attempt, and ends with 0 within grace + 2 s; another host goes on at once.
+func TestF46SIGTERMHandsWorkBack(t *testing.T) {
+	t.Parallel()
+	const grace = 2 * time.Second
+	tests := []struct {
+		name    string
+		order   order
+		calls   int // of the event in flight
+		atMost  time.Duration
+		handsOn bool // what was in flight is done by the other host
+	}{
+		{name: "a handler that ends within the grace is not disturbed", order: order{Millis: 800}, calls: 1, atMost: grace},
+		{name: "one that would not is cut short and starts elsewhere", order: order{Gate: "go"}, calls: 2, atMost: grace + 2*time.Second, handsOn: true},
+		{name: "one that does not listen is left behind", order: order{Gate: "go", Deaf: true}, calls: 2, atMost: grace + 2*time.Second, handsOn: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			s := sub{Name: "test.lots", Events: "t.*", Shards: 3, Attempts: 1, Batch: 5, Timeout: time.Minute}
+			o := hostOptions{Subs: []sub{s}, Args: []string{fmt.Sprint("--grace=", grace)}}
+			h1 := b.start(o)
+			id := b.emit("t.x", "t0", "", tt.order)
+			b.wait("select count(*) = 1 from seen where event = $1", id)
+			h2 := b.start(o)
+			b.wait("select clock_timestamp() - since > ttl from pgmill.instance where id = $1", h2.ID)
+			b.exec("select count(mill.emit('t.x', 'u' || g)) from generate_series(1, 200) g")
+			h1.signal(syscall.SIGTERM)
+			began := time.Now()
+			if code := h1.ended(tt.atMost + 3*time.Second); code != 0 && !tt.order.Deaf {
+				t.Errorf("exit code %d; want 0:\n%s", code, h1.out.tail(20))
+			}
+			if took := time.Since(began); took > tt.atMost {
+				t.Errorf("it took %v to end; want at most %v", took, tt.atMost)
+			}
+			left := ask[time.Time](b, "select clock_timestamp()")
+			if tt.handsOn {
+				b.wait("select count(*) = 2 from seen where event = $1", id)
+				again := ask[float64](b, "select extract(epoch from max(at) - $1)::float8 from seen", left)
+				if again > 2 {
+					t.Errorf("it started elsewhere %.2f s after the end; want within 2 s", again)
+				}
+				b.exec("insert into gate values ('go')")
+			}
+			b.finished()
+			b.exactlyOnce(s.Name, "t.%")
+			if got := ask[int](b, "select count(*) from seen where event = $1", id); got != tt.calls {
+				t.Errorf("the event in flight was handled %d times; want %d", got, tt.calls)
+			}
+			if got := ask[int](b, "select count(*) from pgmill.shard where attempts > 0 or reason is not null"); got != 0 {
+				t.Errorf("%d shards count a failed attempt", got)
+			}
+			if got := ask[bool](b, "select deregistered_at is not null from pgmill.instance where id = $1", h1.ID); !got && !tt.order.Deaf {
+				t.Errorf("the lease was not given up")
+			}
+		})
+	}
+}
+
+// F46: rolling restarts under load burn no attempt and lose nothing.
+func TestF46RollingRestartsBurnNoAttempts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	rounds, events := 4, 2000
+	if soaking() {
+		rounds, events = 40, 60_000
+	}
+	s := lots
+	s.Attempts = 1
+	o := hostOptions{Subs: []sub{s}}
+	hosts := []*proc{b.start(o), b.start(o)}
+	emitted := b.traffic("t.x", events)
+	for i := range rounds {
+		b.wait("select count(*) >= $1 from effect", (i+1)*events/(2*rounds))
+		hosts[i%2].signal(syscall.SIGTERM)
+		if code := hosts[i%2].ended(15 * time.Second); code != 0 {
+			t.Errorf("exit code %d; want 0:\n%s", code, hosts[i%2].out.tail(20))
+		}
+		hosts[i%2] = b.start(o)
+	}
+	emitted()
+	b.finished()
+	b.exactlyOnce(s.Name, "t.%")
+	if got := ask[int](b, "select count(*) from pgmill.shard where attempts > 0 or reason is not null or suspect_left > 0"); got != 0 {
+		t.Errorf("%d shards were marked by a clean stop", got)
+	}
+}

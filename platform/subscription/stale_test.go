@@ -1,0 +1,143 @@
+package subscription_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/host"
+	"github.com/pgmill/pgmill/platform/platformtest"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// F49, F09, N30: what another host, or an operator, does to a shard while its holder
+// is in a handler: the holder's commit is refused, nothing of it remains.
+func TestF49StaleSettleIsRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		sql  string
+		said int    // "stale writer rejected"
+		then string // "" or what lets it go on
+		want string // effects at the end
+	}{
+		{name: "the claim was taken back", said: 1, want: "e1 e2", then: "select mill.resume_subscription('test.one')",
+			sql: "select mill.pause_subscription('test.one'); delete from pgmill.river_job where state = 'running'"},
+		{name: "the claim was taken back and given to another", said: 1, want: "e1 e2", then: "delete from pgmill.river_job",
+			sql: `delete from pgmill.river_job where state = 'running';
+				insert into pgmill.river_job (state, attempted_at, attempted_by, args, kind, queue, max_attempts, unique_key, unique_states)
+				values ('running', now(), array['other'], '{"shard": 0, "subscription": "test.one"}', 'subscription:test.one', 'subscription', 1, pgmill.claim_key('test.one', 0), b'01000001');
+				insert into pgmill.instance (kind, id, ttl) values ('worker', 'other', '1 hour')`},
+		{name: "the cursor was moved on", want: "", sql: "select mill.move_subscription('test.one', 'now')"},
+		{name: "the cursor was moved to where it is", want: "e1 e2", sql: "select mill.move_subscription('test.one', 'zero')"},
+		{name: "the failing event was dropped", want: "e2", then: "select 1",
+			sql: "update pgmill.shard set failing_pos = 1, reason = 'handler_error'; select mill.drop_event('test.one')"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			entered, leave := make(chan struct{}, 10), make(chan struct{})
+			s := w.sub("test.one", func(context.Context, pgx.Tx, platform.Event) error {
+				entered <- struct{}{}
+				<-leave
+				return nil
+			})
+			s.Replayable = true
+			w.emit("e1", "e2")
+			log := &lines{}
+			platformtest.HostWith(t, &host.Worker{Database: w.dsn, Poll: 50 * time.Millisecond, Log: host.NewLogger(log, "json", nil)}, s)
+			<-entered
+			for sql := range strings.SplitSeq(tt.sql, ";\n") {
+				w.exec(sql)
+			}
+			close(leave)
+			if tt.said > 0 {
+				w.wait("select count(*) = 0 from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'")
+				if got := w.list("select target from effect"); got != "" {
+					t.Errorf("effects after the refusal: %s; want none", got)
+				}
+			}
+			if tt.then != "" {
+				w.exec(tt.then)
+			}
+			w.caughtUp("test.one")
+			if got := w.list("select target from effect order by n"); got != tt.want {
+				t.Errorf("effects: %q; want %q", got, tt.want)
+			}
+			if got := log.count("stale writer rejected"); got != tt.said {
+				t.Errorf("%d stale writers rejected; want %d", got, tt.said)
+			}
+		})
+	}
+}
+
+// A host that can hold one shard lets all of them have their turn, also when each
+// has always something to do.
+func TestBusyShardsMakeRoomOnAFullHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var subs []platform.Subscription
+	for i := range 3 {
+		s := w.sub(fmt.Sprint("test.s", i), nil)
+		s.Batch = 1
+		s.Handle = func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
+			_, err := tx.Exec(ctx, "insert into effect (type, event) select $1, $2 from pg_sleep(0.005)", s.Name, e.ID)
+			return err
+		}
+		subs = append(subs, s)
+	}
+	w.exec("select count(mill.emit('t.x', 'e' || g)) from generate_series(1, 20000) g") // minutes of work
+	platformtest.HostWith(t, &host.Worker{Database: w.dsn, Poll: 50 * time.Millisecond, MaxClaims: 1}, subs...)
+	w.wait("select count(distinct type) = 3 from effect")
+	w.wait("select bool_and(lag_events > 0) from mill.subscriptions")
+}
+
+// DESIGN 4: a drain whose grace ends before the handler hands the claim back.
+func TestDrainHandsBackWhatItCutsShort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	entered := make(chan struct{}, 1)
+	s := w.sub("test.one", func(ctx context.Context, _ pgx.Tx, _ platform.Event) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	w.emit("e1")
+	h := platformtest.HostWith(t, &host.Worker{Database: w.dsn, Grace: 100 * time.Millisecond}, s)
+	<-entered
+	platformtest.Stop(t, h)
+	if got := ask[int](w, "select count(*) from pgmill.river_job where state = 'running'"); got != 0 {
+		t.Errorf("%d claims were not handed back", got)
+	}
+	if got := w.list("select concat_ws('|', attempts, reason, suspect_left) from pgmill.shard"); got != "0|0" {
+		t.Errorf("the shard is marked: %s", got)
+	}
+	w.host(w.sub("test.one", nil))
+	w.caughtUp("test.one")
+	w.once("e1")
+}
