@@ -103,7 +103,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer handlers.Close()
-	leases, err := w.pool(context.WithoutCancel(ctx), "lease", 1)
+	leases, err := w.pool(context.WithoutCancel(ctx), "lease", 3) // one, and two that may hang
 	if err != nil {
 		return err
 	}
@@ -179,6 +179,12 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 	w.dress(cfg.ConnConfig)
 	cfg.MaxConns = int32(conns)
 	cfg.MaxConnIdleTime = 5 * time.Minute
+	cfg.PingTimeout = 2 * time.Second // of a connection that rested; it may have died without a word
+	cfg.BeforeClose = func(c *pgx.Conn) {
+		if c.IsClosed() { // given up on: pgx would wait 15 s for its end, and keep its place in the pool
+			_ = c.PgConn().Conn().Close()
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%s pool: %w", use, err)
@@ -189,6 +195,7 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 func (w *Worker) dress(c *pgx.ConnConfig) {
 	c.RuntimeParams["application_name"] = "pgmill " + w.ID()
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
+	c.DialFunc = dialer().DialContext
 }
 
 func (w *Worker) dial(ctx context.Context) (*pgx.Conn, error) {
@@ -230,6 +237,9 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	w.listening(false)
 
 	if err := w.register(ctx, engine, l); err != nil {
+		if ctx.Err() != nil { // told to stop before it had begun
+			return nil
+		}
 		return err
 	}
 	w.orphans(ctx, control)

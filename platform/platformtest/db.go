@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/migrations"
@@ -21,6 +22,9 @@ import (
 func DSN(t testing.TB) string {
 	t.Helper()
 	dsn := pgtest.Database(t, migrate, buildHash())
+	if err := likeATeams(t.Context(), dsn); err != nil {
+		t.Fatalf("test database: %v", err)
+	}
 	t.Cleanup(func() {
 		t.Helper()
 		pool, err := pgxpool.New(context.Background(), dsn)
@@ -54,6 +58,19 @@ func Pool(t testing.TB, dsn string) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// likeATeams makes a test's own tables be in public. The test server's superuser is
+// pgmill, and a schema of its user's name would come first, for our functions' mistakes
+// too.
+func likeATeams(ctx context.Context, dsn string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, "do $$ begin execute format('alter database %I set search_path = public', current_database()); end $$")
+	return err
 }
 
 func migrate(ctx context.Context, dsn string) error {

@@ -94,7 +94,7 @@ func TestBatchOfOneCallForAll(t *testing.T) {
 			w.emit(numbered(10)...)
 			bad := refusing(map[string]int{"e4": -1})
 			w.host(w.batchSub("test.one", func(_ context.Context, _ pgx.Tx, es []platform.Event) error {
-				if at := poison(es); at >= 0 && bad.refuse(nil, nil, es[at]) != nil {
+				if at := poison(es); at >= 0 && bad.refuse(context.TODO(), nil, es[at]) != nil {
 					return tt.err(es, at)
 				}
 				return nil
@@ -132,7 +132,7 @@ func TestBatchMayBeSortedByItsHandler(t *testing.T) {
 			bad := refusing(map[string]int{"e3": -1})
 			w.host(w.batchSub("test.one", func(_ context.Context, _ pgx.Tx, es []platform.Event) error {
 				slices.Reverse(es)
-				if at := slices.IndexFunc(es, func(e platform.Event) bool { return e.Target == "e3" }); at >= 0 && bad.refuse(nil, nil, es[at]) != nil {
+				if at := slices.IndexFunc(es, func(e platform.Event) bool { return e.Target == "e3" }); at >= 0 && bad.refuse(context.TODO(), nil, es[at]) != nil {
 					return tt.err(at)
 				}
 				return nil

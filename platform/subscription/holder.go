@@ -239,6 +239,8 @@ func (h *holder) handBack(ctx context.Context) {
 // release gives the claim back, its cursor up to date, and makes a new claim if
 // there is work left. It returns errDone.
 func (h *holder) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout)
+	defer cancel()
 	err := pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
 		q := db.New(tx)
 		if h.scanned > h.st.Pos && h.st.Ours {

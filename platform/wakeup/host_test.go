@@ -125,7 +125,7 @@ func TestPollAloneIsEnough(t *testing.T) {
 func TestBellWakesAtOnceAndAgain(t *testing.T) {
 	t.Parallel()
 	dsn, pool := effects(t)
-	w := platformtest.HostWith(t, &host.Worker{Database: dsn, Poll: time.Minute, LeaseTTL: 10 * time.Second}, noting("a.bell"))
+	w := platformtest.HostWith(t, &host.Worker{Database: dsn, Poll: 4 * time.Second, LeaseTTL: 10 * time.Second}, noting("a.bell"))
 	hearing(t, w)
 	var second []int64
 	for range 10 {

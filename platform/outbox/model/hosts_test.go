@@ -37,7 +37,7 @@ func startHosts(t testing.TB, w *world, n int, subs string) *hosts {
 	}
 	t.Cleanup(func() {
 		for _, p := range h.slots {
-			p.end(syscall.SIGKILL)
+			p.end(h.t, syscall.SIGKILL)
 		}
 	})
 	return h
@@ -63,13 +63,25 @@ func (h *hosts) start() *process {
 	return p
 }
 
-// end sends a signal and waits for the process to be gone.
-func (p *process) end(s syscall.Signal) {
+// end sends a signal and waits for the process to be gone. One that does not go is
+// made to say where it hangs.
+func (p *process) end(t testing.TB, s syscall.Signal) {
+	t.Helper()
 	if p.cmd.Process == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(s)
-	<-p.done
+	for _, next := range []syscall.Signal{s, syscall.SIGQUIT, syscall.SIGKILL} {
+		_ = p.cmd.Process.Signal(next)
+		select {
+		case <-p.done:
+			if next != s {
+				t.Errorf("a host did not end on %v; it was at\n%s", s, p.said)
+			}
+			return
+		case <-time.After(30 * time.Second):
+		}
+	}
+	t.Errorf("a host cannot be killed")
 }
 
 // shoot does something to one host after another until ctx ends: kill -9, SIGTERM,
@@ -87,7 +99,7 @@ func (h *hosts) shoot(ctx context.Context, every time.Duration) {
 		switch what := rand.IntN(6); {
 		case what < 3:
 			h.count("kill -9")
-			p.end(syscall.SIGKILL)
+			p.end(h.t, syscall.SIGKILL)
 			h.replace(i)
 		case what < 5:
 			h.count("SIGSTOP")
@@ -96,7 +108,7 @@ func (h *hosts) shoot(ctx context.Context, every time.Duration) {
 			_ = p.cmd.Process.Signal(syscall.SIGCONT)
 		default:
 			h.count("SIGTERM")
-			p.end(syscall.SIGTERM)
+			p.end(h.t, syscall.SIGTERM)
 			h.replace(i)
 		}
 	}
@@ -126,8 +138,9 @@ func (h *hosts) deploy(subs string) {
 func (h *hosts) drain(t testing.TB) {
 	t.Helper()
 	for _, p := range h.slots {
-		p.end(syscall.SIGTERM)
-		if !p.cmd.ProcessState.Success() {
+		p.end(t, syscall.SIGTERM)
+		how, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if !p.cmd.ProcessState.Success() && how.Signal() != syscall.SIGTERM { // which comes, at times, before it listens for signals
 			t.Errorf("a host ended with %v: %s", p.cmd.ProcessState, p.said.String())
 		}
 	}

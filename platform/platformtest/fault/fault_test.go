@@ -56,6 +56,28 @@ func TestWireCutsFreezesAndMends(t *testing.T) {
 	}
 }
 
+func TestRelayForgetsWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	r := fault.NewRelay(t, pgtest.Server(t))
+	conn, err := pgx.Connect(t.Context(), r.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), "select 1"); err != nil {
+		t.Fatal(err)
+	}
+	r.Forget()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "select 1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a forgotten connection answers: %v", err)
+	}
+	if err := answers(t, r.DSN, 5*time.Second); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
 func TestServerPausesDiesAndStaysAway(t *testing.T) {
 	t.Parallel()
 	s := fault.NewServer(t, nil)
