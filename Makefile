@@ -29,8 +29,8 @@ run:
 
 test:
 	@$(install) postgres race
-	go test -timeout 20m ./...
-	go test -timeout 20m -race -short $(RACE_PKGS)
+	go test -timeout 20m -p 1 ./...
+	go test -timeout 20m -p 1 -race -short $(RACE_PKGS)
 
 check: format vet staticcheck generated compile
 	@$(MAKE) --no-print-directory test

@@ -1,5 +1,3 @@
-// Package policy holds decisions without I/O: what may be said of a thing, and
-// later who may do what. It imports the standard library only.
 package policy
 
 import (
