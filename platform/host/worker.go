@@ -263,6 +263,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	group.Go(func() error { return loop.Run(looks) })
 	group.Go(func() error { return bell.Run(looks) })
 	group.Go(func() error { return w.watchLag(looks, control) })
+	group.Go(func() error { return w.keepPartitions(looks, control) })
 	group.Go(func() error {
 		err := l.Run(leased)
 		lost <- err

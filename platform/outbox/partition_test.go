@@ -139,3 +139,21 @@ func TestPosAt(t *testing.T) {
 		t.Errorf("pos_at skips %d positions of their own time", n)
 	}
 }
+
+// The auditor: what is committed and has no position after a while is shown.
+func TestHealthShowsLatePositions(t *testing.T) {
+	t.Parallel()
+	pool := platformtest.DB(t)
+	emit(t, pool, "e1")
+	if got := logHealth(t, pool); got != "ok {}" {
+		t.Errorf("mill.health of the log at once = %s", got)
+	}
+	must(t, pool, `update pgmill.event set emitted_at = now() - interval '11 seconds'`)
+	if got := logHealth(t, pool); got != "degraded {positions_late}" {
+		t.Errorf("mill.health of the log ten seconds later = %s", got)
+	}
+	advance(t, pool)
+	if got := logHealth(t, pool); got != "ok {}" {
+		t.Errorf("mill.health of the log after an advance = %s", got)
+	}
+}

@@ -50,9 +50,6 @@ func installCode(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
 	if err := applyCode(ctx, pool); err != nil {
 		return nil, err
 	}
-	if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil {
-		return nil, fmt.Errorf("make partitions: %w", err)
-	}
 	plan.Applied = true
 	return []Change{plan}, nil
 }

@@ -71,7 +71,15 @@ func Migrate(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error
 		return done, migrateError(err)
 	}
 	code, err := installCode(ctx, pool)
-	return append(done, code...), migrateError(err)
+	done = append(done, code...)
+	if err != nil {
+		return done, migrateError(err)
+	}
+	// Each time: an earlier migrator may have been killed just before it.
+	if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil {
+		return done, fmt.Errorf("make partitions: %w", migrateError(err))
+	}
+	return done, nil
 }
 
 func migrationPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {

@@ -1,0 +1,27 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// partitionsEvery is how often partitions are made ahead; three of five million are
+// always there.
+const partitionsEvery = time.Minute
+
+// keepPartitions has the log's partitions made ahead until ctx ends. Failing is not
+// urgent: the default partition is the net, and mill.health says when it is used.
+func (w *Worker) keepPartitions(ctx context.Context, pool *pgxpool.Pool) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(partitionsEvery):
+		}
+		if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil && ctx.Err() == nil {
+			w.Log.Warn("partitions not made ahead", "error", err)
+		}
+	}
+}
