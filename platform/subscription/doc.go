@@ -18,7 +18,8 @@
 //
 // Attempts count calls of the handler on an event, the call inside a batch among
 // them, and deaths of a host while the event was noted. Failures that are the
-// database's or another transaction's (a lost connection, a deadlock) do not count.
+// database's or another transaction's (a lost connection, a deadlock) do not count,
+// unless they come five times in a row: then the handler is the reason.
 // A held event that failed by itself is tried again each five minutes, so that a
 // mended handler goes on unattended; one that killed hosts is not.
 package subscription

@@ -91,12 +91,16 @@ func (h *holder) run(ctx context.Context) {
 				h.Observe.Lost()
 			}
 			return
+		case ctx.Err() != nil: // the host is stopping, or has lost its lease
 		default: // the database is in trouble: nothing is lost, look again
 			h.log.Warn("shard paused for a moment", "error", err)
 			reopen = true
 			trouble = min(max(10*time.Millisecond, 2*trouble), troubleMax)
 			pause(ctx, trouble)
 		}
+	}
+	if held.Err() != nil {
+		h.log.Warn("shard left to another host", "claim", h.claim.ID, "reason", platform.ReasonLeaseLost)
 	}
 }
 

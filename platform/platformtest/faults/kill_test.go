@@ -84,7 +84,7 @@ func TestF09StalledOwnerMovesNoCursorBack(t *testing.T) {
 	if got := ask[int](b, "select count(*) from seen"); got != 2 {
 		t.Errorf("the event in flight at the pause was delivered %d times; want 2", got)
 	}
-	if n := h1.out.said("stale writer rejected") + h1.out.said("lease lost"); n == 0 {
+	if n := h1.out.said("stale writer rejected") + h1.out.said("shard left to another host"); n == 0 {
 		t.Errorf("the stalled owner does not say that it lost the lease:\n%s", h1.out.tail(20))
 	}
 	if got := ask[int](b, "select max(attempts) from mill.subscriptions"); got != 0 {
