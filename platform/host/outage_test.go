@@ -290,7 +290,7 @@ func TestConnectionsThatFreeze(t *testing.T) {
 	dsn := platformtest.DSN(t)
 	pool := platformtest.Pool(t, dsn)
 	sql(t, pool, effectTable)
-	relay := fault.NewRelay(t, dsn)
+	wire := fault.NewWire(t, dsn)
 	const timeout, ttl = 2 * time.Second, 3 * time.Second
 	var subs []platform.Subscription
 	var names []string
@@ -300,11 +300,11 @@ func TestConnectionsThatFreeze(t *testing.T) {
 		subs, names = append(subs, s), append(names, s.Name)
 	}
 	log := &journal{}
-	w := platformtest.HostWith(t, &host.Worker{Database: relay.DSN, Log: log.logger(), LeaseTTL: ttl}, subs...)
+	w := platformtest.HostWith(t, &host.Worker{Database: wire.DSN, Log: log.logger(), LeaseTTL: ttl}, subs...)
 	id := w.ID()
 	stop := emitters(t, dsn, 2)
 	platformtest.WaitFor(t, pool, `select count(*) > 200 from effect`)
-	relay.Forget()
+	wire.Forget()
 	frozen := time.Now()
 	n := ask[int64](t, pool, `select max(event_id) from effect`)
 	for _, name := range names {

@@ -56,9 +56,9 @@ func TestWireCutsFreezesAndMends(t *testing.T) {
 	}
 }
 
-func TestRelayForgetsWhatIsOpen(t *testing.T) {
+func TestWireForgetsWhatIsOpen(t *testing.T) {
 	t.Parallel()
-	r := fault.NewRelay(t, pgtest.Server(t))
+	r := fault.NewWire(t, pgtest.Server(t))
 	conn, err := pgx.Connect(t.Context(), r.DSN)
 	if err != nil {
 		t.Fatal(err)
