@@ -21,6 +21,7 @@ func settings(port int, spec keeperSpec) map[string]string {
 		"max_prepared_transactions": "0",
 		"log_destination":           "stderr",
 		"logging_collector":         "off",
+		"search_path":               "public", // not "$user": the user is named like our schema
 		"shared_preload_libraries":  strings.Join(spec.Preload, ","),
 	}
 	if spec.Fast {

@@ -1,7 +1,10 @@
 -- name: LeaseRegister :one
--- A process registers itself once, with a fresh id: its lease starts now.
+-- A process registers itself once, with a fresh id: its lease starts now. A conflict
+-- is the same process again, whose answer was lost.
 insert into pgmill.instance (kind, id, contract, version, profile, ttl)
 values (@kind, @id, @contract, @version, @profile, make_interval(secs => @ttl_seconds::float8))
+on conflict (kind, id) do update
+set last_seen = now()
 returning since;
 
 -- name: LeaseDeregister :execrows

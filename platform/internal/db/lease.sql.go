@@ -52,6 +52,8 @@ func (q *Queries) LeaseFunctions(ctx context.Context, arg LeaseFunctionsParams) 
 const leaseRegister = `-- name: LeaseRegister :one
 insert into pgmill.instance (kind, id, contract, version, profile, ttl)
 values ($1, $2, $3, $4, $5, make_interval(secs => $6::float8))
+on conflict (kind, id) do update
+set last_seen = now()
 returning since
 `
 
@@ -64,7 +66,8 @@ type LeaseRegisterParams struct {
 	TtlSeconds float64
 }
 
-// A process registers itself once, with a fresh id: its lease starts now.
+// A process registers itself once, with a fresh id: its lease starts now. A conflict
+// is the same process again, whose answer was lost.
 func (q *Queries) LeaseRegister(ctx context.Context, arg LeaseRegisterParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, leaseRegister,
 		arg.Kind,
