@@ -321,6 +321,62 @@ func TestConnectionsThatFreeze(t *testing.T) {
 	}
 }
 
+// F44, its cursor part: while somebody holds an old snapshot nothing that churns can
+// be vacuumed, and the batches take as long as before all the same. The holder is
+// named in the health view.
+func TestOldSnapshotDoesNotSlowTheCursor(t *testing.T) {
+	t.Parallel()
+	quarter := 3 * time.Second
+	if soak() {
+		quarter = 5 * time.Minute
+	}
+	dsn := platformtest.DSN(t)
+	pool := platformtest.Pool(t, dsn)
+	sql(t, pool, effectTable)
+	sql(t, pool, `alter table public.effect add at timestamptz default clock_timestamp()`)
+	s := noting("a.old", nil)
+	s.Handle = func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
+		_, err := tx.Exec(ctx, `insert into effect values ('a.old', $1)`, e.ID)
+		return err
+	}
+	platformtest.Host(t, dsn, s)
+	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback(context.Background())
+	if _, err := old.Exec(t.Context(), `select pg_current_xact_id()`); err != nil { // a writer, too
+		t.Fatal(err)
+	}
+	stop := emitters(t, dsn, 4)
+	platformtest.WaitFor(t, pool, `select count(*) > 20 from effect`)
+	var from int64
+	var p90 []float64
+	for range 4 {
+		<-time.After(quarter)
+		p90 = append(p90, ask[float64](t, pool, `select percentile_cont(0.9) within group (order by extract(epoch from f.at - e.emitted_at)::float8)
+			from effect f join pgmill.event e on e.id = f.event_id where e.id > $1`, from))
+		from = ask[int64](t, pool, `select max(event_id) from effect`)
+	}
+	t.Logf("p90 from emit to handler in each quarter: %.3f s", p90)
+	if first, last := p90[0], p90[3]; last > 3*first+0.1 {
+		t.Errorf("p90 went from %.3f s to %.3f s", first, last)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), `set pgmill.holder_age = '1 second'`); err != nil {
+		t.Fatal(err)
+	}
+	var why []string
+	if err := conn.QueryRow(t.Context(), `select reasons from mill.health where component = 'vacuum'`).Scan(&why); err != nil || len(why) != 1 || why[0] != "old_snapshot" {
+		t.Errorf("vacuum: %v, %v", why, err)
+	}
+	settled(t, pool, stop(), "a.old")
+}
+
 // F80, F83: all connections of the server are taken when the host starts, and again
 // while it works; it waits, says why, and goes on when there are some. It runs as a
 // role that owns nothing, to whom no reserved connection is left.

@@ -270,8 +270,11 @@ func publish(t *testing.T, dsn string, clients int, d time.Duration) []time.Dura
 // none, and their commits do not wait for each other. Only the bells are asserted on:
 // how long commits take is the bench's to say, where nothing else runs.
 func TestManyEmittersRingFewBells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures; run it without -short")
+	}
 	for _, clients := range []int{16, 64} { // one after the other: they measure
-		d := 3 * time.Second
+		d := 2 * time.Second
 		if soak() {
 			d = 2 * time.Minute
 		}

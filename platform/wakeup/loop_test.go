@@ -91,6 +91,7 @@ func TestLoopFallsAsleepInSteps(t *testing.T) {
 		d := &days{Loop: Loop{Poll: time.Second}}
 		ring, stop := run(t, true, d)
 		time.Sleep(10*time.Second + 300*time.Millisecond)
+		synctest.Wait()
 		if want := 11; len(d.ticks) != want {
 			t.Errorf("%d ticks in ten seconds, want %d: %v", len(d.ticks), want, d.ticks)
 		}
@@ -101,6 +102,7 @@ func TestLoopFallsAsleepInSteps(t *testing.T) {
 		woken := time.Since(d.began)
 		ring()
 		time.Sleep(40 * time.Millisecond)
+		synctest.Wait()
 		var after []time.Duration
 		for _, at := range d.looks[asleep:] {
 			after = append(after, (at - woken).Round(time.Millisecond))
@@ -119,6 +121,7 @@ func TestLoopStaysAwakeWhileItFinds(t *testing.T) {
 		d := &days{Loop: Loop{Poll: time.Second}, found: func(int) (Found, error) { return Found{Events: 1}, nil }}
 		_, stop := run(t, true, d)
 		time.Sleep(time.Second - 1)
+		synctest.Wait()
 		stop()
 		if n := len(d.looks); n < 900 {
 			t.Errorf("%d looks in a second, want one each millisecond", n)
@@ -133,6 +136,7 @@ func TestLoopLooksAgainSoonWhenAnotherIsAtIt(t *testing.T) {
 		d := &days{Loop: Loop{Poll: time.Second}, found: func(int) (Found, error) { return Found{Busy: true}, nil }}
 		_, stop := run(t, true, d)
 		time.Sleep(time.Second - 1)
+		synctest.Wait()
 		stop()
 		if n := len(d.looks); n < 200 || n > 600 {
 			t.Errorf("%d looks in a second, want one each 2 to 4 ms", n)
@@ -147,6 +151,7 @@ func TestLoopPollsFasterWhileDeaf(t *testing.T) {
 		d := &days{Loop: Loop{Poll: time.Second}}
 		_, stop := run(t, false, d)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		stop()
 		last := time.Duration(0)
 		for _, at := range d.looks {
@@ -176,6 +181,7 @@ func TestLoopOutlivesTheDatabase(t *testing.T) {
 		}
 		_, stop := run(t, false, d)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if n := len(d.looks); n > 700 {
 			t.Errorf("asked %d times in a minute", n)
 		}
@@ -187,6 +193,7 @@ func TestLoopOutlivesTheDatabase(t *testing.T) {
 		looked := len(d.looks)
 		d.mu.Unlock()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(d.looks) == looked {
 			t.Error("it does not look any more")
 		}
@@ -210,6 +217,7 @@ func TestLoopTicksWhenSomethingFallsDue(t *testing.T) {
 			d := &days{Loop: Loop{Poll: time.Second}, next: tt.next}
 			_, stop := run(t, true, d)
 			time.Sleep(10*time.Second + time.Millisecond)
+			synctest.Wait()
 			stop()
 			if n := len(d.ticks); n != tt.want {
 				t.Errorf("%s: %d ticks, want %d", tt.name, n, tt.want)
@@ -236,8 +244,10 @@ func TestLoopHushesACrowd(t *testing.T) {
 		for range crowd {
 			ring()
 			time.Sleep(5 * time.Millisecond)
+			synctest.Wait()
 		}
 		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
 		d.mu.Lock()
 		hushed := slices.Clone(d.hush)
 		busy = false
@@ -251,6 +261,7 @@ func TestLoopHushesACrowd(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		stop()
 		if len(d.arms) != 1 {
 			t.Fatalf("armed %d times, want once", len(d.arms))
