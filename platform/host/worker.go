@@ -61,6 +61,7 @@ func (w *Worker) ID() string {
 
 // NotReady says why the worker cannot take work; empty means that it can.
 func (w *Worker) NotReady() []platform.Reason {
+	w.once.Do(w.defaults)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.notReady != "" {
