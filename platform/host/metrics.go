@@ -19,7 +19,7 @@ type metrics struct {
 	advanced, polls, derived, rescued, returned, stale, handled, parked, held, reconnects prometheus.Counter
 	looks, bells, batches, failed, renewals                                               series
 	claims, listen                                                                        prometheus.Gauge
-	handlerTime, settleTime, startLatency                                                 prometheus.Histogram
+	handlerTime                                                                           prometheus.Histogram
 
 	// Lag is pgmill_subscription_lag_events by subscription.
 	Lag *prometheus.GaugeVec
@@ -56,9 +56,7 @@ func newMetrics(reg *platform.Registry) *metrics {
 	m.renewals = f.counters("lease_renewals_total", "Renewals of this host's lease; broken: it came too late.", "outcome", "ok", "failed", "broken")
 	m.listen = f.gauge("listen_up", "1 while notifications are heard.")
 	m.reconnects = f.counter("listen_reconnects_total", "Times the listening connection was made anew.")
-	m.handlerTime = f.histogram("handler_seconds", "Time in a handler, a batch or an event.")
-	m.settleTime = f.histogram("settle_seconds", "Time from the handler's return to the commit.")
-	m.startLatency = f.histogram("start_latency_seconds", "Time from an event's position to its handling.")
+	m.handlerTime = f.histogram("handler_seconds", "Time of a handler's transaction, from its beginning to its commit.")
 
 	m.Lag = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "pgmill_subscription_lag_events", Help: "Head minus position."}, []string{"subscription"})
 	for _, fn := range platform.Of[platform.Subscription](reg) {

@@ -69,12 +69,6 @@ func (m *metrics) ListenReconnected() { m.reconnects.Inc() }
 // HandlerTook observes the time in a handler.
 func (m *metrics) HandlerTook(d time.Duration) { m.handlerTime.Observe(d.Seconds()) }
 
-// SettleTook observes the time from the handler's return to the commit.
-func (m *metrics) SettleTook(d time.Duration) { m.settleTime.Observe(d.Seconds()) }
-
-// StartedAfter observes the time from an event's position to its handling.
-func (m *metrics) StartedAfter(d time.Duration) { m.startLatency.Observe(d.Seconds()) }
-
 // LagOf sets a subscription's lag; several shards: their sum is the caller's.
 func (m *metrics) LagOf(subscription string, events int64) {
 	m.Lag.WithLabelValues(subscription).Set(float64(events))

@@ -41,7 +41,7 @@ func TestEverySeriesIsZeroFromTheStart(t *testing.T) {
 		"claims_returned_total", "stale_writer_rejected_total", "batches_total outcome=ok", "batches_total outcome=failed", "batches_total outcome=lost",
 		"events_handled_total", "events_failed_total reason=panic", "events_failed_total reason=author", "events_parked_total", "shards_held_total",
 		"lease_renewals_total outcome=ok", "lease_renewals_total outcome=failed", "lease_renewals_total outcome=broken", "listen_up",
-		"listen_reconnects_total", "subscription_lag_events subscription=a.one", "handler_seconds", "settle_seconds", "start_latency_seconds",
+		"listen_reconnects_total", "subscription_lag_events subscription=a.one", "handler_seconds",
 	} {
 		if v, ok := got["pgmill_"+name]; !ok || v != 0 {
 			t.Errorf("pgmill_%s = %v, there: %v", name, v, ok)
@@ -80,8 +80,6 @@ func TestCountingMakesNoNewSeries(t *testing.T) {
 	m.ListenUp(true)
 	m.ListenReconnected()
 	m.HandlerTook(time.Millisecond)
-	m.SettleTook(time.Millisecond)
-	m.StartedAfter(time.Millisecond)
 	m.LagOf("a.one", 7)
 	after := samples(t, m)
 	for name := range after {

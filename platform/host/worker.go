@@ -235,6 +235,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	}
 	bell.Changed = w.listening
 	bell.Reconnected = w.metrics.ListenReconnected
+	bell.Rang = w.metrics.BellHeard
 	w.listening(false)
 
 	if err := w.register(ctx, engine, l); err != nil {

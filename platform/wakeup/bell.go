@@ -41,6 +41,8 @@ type Bell struct {
 	echo     chan string
 	// Changed hears when LISTEN begins or ceases to be heard; may be nil.
 	Changed func(up bool)
+	// Rang hears of each notification that is somebody else's; may be nil.
+	Rang func()
 	// Reconnected hears of each new connection after the first; may be nil.
 	Reconnected func()
 }
@@ -121,6 +123,9 @@ func (b *Bell) listen(ctx context.Context, again bool) error {
 			default:
 			}
 		case n.Payload != b.fromHost():
+			if b.Rang != nil {
+				b.Rang()
+			}
 			b.rung()
 		}
 	}

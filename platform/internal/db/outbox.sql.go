@@ -18,17 +18,6 @@ func (q *Queries) BellArm(ctx context.Context) error {
 	return err
 }
 
-const outboxHead = `-- name: OutboxHead :one
-select pgmill.head()::bigint
-`
-
-func (q *Queries) OutboxHead(ctx context.Context) (int64, error) {
-	row := q.db.QueryRow(ctx, outboxHead)
-	var column_1 int64
-	err := row.Scan(&column_1)
-	return column_1, err
-}
-
 const outboxLook = `-- name: OutboxLook :one
 select l.advanced::bigint as advanced, l.head::bigint as head, l.types::text[] as types
 from pgmill.look($1, $2::int) l
