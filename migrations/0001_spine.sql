@@ -46,8 +46,8 @@ create table pgmill.event (
 );
 create index event_xid on pgmill.event (xid);
 
--- Whether emitters ring at commit: armed until a second of the epoch if positive,
--- silent until a millisecond of it if negative. A sequence, because it is read and
+-- Whether emitters ring at commit: those with a smaller event id do if it is
+-- positive; silent until a millisecond of the epoch if negative. A sequence, because it is read and
 -- set at once, by everybody, whatever their transactions do.
 create sequence pgmill.bell minvalue -9223372036854775807 start 1;
 select setval('pgmill.bell', 1);

@@ -108,8 +108,12 @@ func emitOne(e NewEvent) (string, []any, error) {
 		scope = "install"
 	}
 	if e.clean(scope, data) {
-		return "insert into mill.outbox (type, target, key, data, scope) values ($1, $2, $3, $4::text::jsonb, $5) returning id",
-			[]any{e.Type, e.Target, null(e.Key), data, scope}, nil
+		if e.Key == "" { // a parameter that is not there costs nothing
+			return "insert into mill.outbox (type, target, data) values ($1, $2, $3::text::jsonb) returning id",
+				[]any{e.Type, e.Target, data}, nil
+		}
+		return "insert into mill.outbox (type, target, data, key) values ($1, $2, $3::text::jsonb, $4) returning id",
+			[]any{e.Type, e.Target, data, e.Key}, nil
 	}
 	if e.IdempotencyKey == "" && e.TraceID == "" {
 		return "select mill.emit($1, $2, $3, $4::text::jsonb, $5)", []any{e.Type, e.Target, null(e.Key), data, scope}, nil

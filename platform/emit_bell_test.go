@@ -143,7 +143,10 @@ func TestEmitIsSilentWhereNobodyNeedsABell(t *testing.T) {
 		{"a host is awake, for the next minute", `select pgmill.look(0, 60000)`, 0},
 		{"another host's poll does not end the silence", `select pgmill.arm(false)`, 0},
 		{"the host goes to sleep", armed, 1},
-		{"the last host is gone for longer than it armed", `select setval('pgmill.bell', (date_part('epoch', clock_timestamp()) - 1)::bigint)`, 0},
+		{"events go on", `select setval('pgmill.event_id', pg_sequence_last_value('pgmill.event_id') + 9000)`, 1},
+		{"and a host that looks arms again", `select pgmill.look(0, 0)`, 1},
+		{"however many come", `select setval('pgmill.event_id', pg_sequence_last_value('pgmill.event_id') + 9000)`, 1},
+		{"the last host is gone for longer than it armed", `select setval('pgmill.event_id', pg_sequence_last_value('pgmill.event_id') + 9000)`, 0},
 	}
 	for _, tt := range tests {
 		must(t, pool, tt.before)

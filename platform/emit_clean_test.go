@@ -19,6 +19,8 @@ func TestCleanSendsWhateverIsDoubtfulToMillEmit(t *testing.T) {
 		{name: "so is a name that credentials have", data: `{"api_key":"x"}`},
 		{name: "an array is no object", data: `[1]`},
 		{name: "long data is looked at", data: `{"a":"` + strings.Repeat("a", 300) + `"}`},
+		{name: "a hexadecimal id is clean", data: `{"id":"4e2f0e11-5e6a"}`, want: true},
+		{name: "a number that Postgres prints at length is looked at", data: `{"n":1e+300}`},
 		{name: "bytes beyond ASCII are looked at", data: `{"a":"ä"}`},
 		{name: "a malformed type is refused by mill.emit", event: func(e NewEvent) NewEvent { e.Type = "Orders..placed"; return e }, data: `{}`},
 		{name: "a malformed target is too", event: func(e NewEvent) NewEvent { e.Target = "a b"; return e }, data: `{}`},

@@ -8,9 +8,10 @@
 // window without events it arms the bell and looks once more. Fewer bells than that
 // cost nothing and wake at once.
 //
-// The bell is a sequence, pgmill.bell: a time until which emitters ring, or until
-// which they are silent. It is read inside the insert for the price of a buffer
-// access, set without a lock, and runs out by itself when hosts die. This stands
+// The bell is a sequence, pgmill.bell: the event id up to which emitters ring, some
+// thousands ahead, or a time until which they are silent, as a negative number. It is
+// read inside the insert for the price of a buffer access, set without a lock, and
+// runs out by itself when hosts die. This stands
 // where a deferred trigger and an advisory lock would do the same at each commit:
 // measured, the trigger alone costs half as much as the insert. What it gives up is
 // that the choice falls at the emit and not at the commit; a host that goes to sleep

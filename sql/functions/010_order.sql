@@ -153,6 +153,8 @@ begin
   perform set_config('synchronous_commit', 'off', true);
   if hush_ms > 0 then
     perform setval('pgmill.bell', -pgmill.epoch_ms() - hush_ms);
+  elsif pg_sequence_last_value('pgmill.bell') between 2 and pg_sequence_last_value('pgmill.event_id') + 5000 then
+    perform pgmill.arm(true);
   end if;
   advanced := pgmill.advance();
   head := pgmill.head();
@@ -165,8 +167,9 @@ create or replace function pgmill.epoch_ms() returns bigint
 language sql volatile
 as $$ select (date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
 
--- Emitters ring for the next five seconds, unless a host keeps them silent and is
--- not the caller (mine). Called at each poll of a host that hears LISTEN.
+-- Emitters ring for the next 10,000 events, unless a host keeps them silent and is
+-- not the caller (mine). Called at each poll of a host that hears LISTEN; look renews
+-- it. When all hosts are gone it runs out by itself.
 create or replace function pgmill.arm(mine boolean) returns void
 language plpgsql volatile
 as $$
@@ -174,7 +177,7 @@ declare
   bell bigint := pg_sequence_last_value('pgmill.bell');
 begin
   if mine or bell > 0 or -bell < pgmill.epoch_ms() then
-    perform setval('pgmill.bell', pgmill.epoch_ms() / 1000 + 5);
+    perform setval('pgmill.bell', coalesce(pg_sequence_last_value('pgmill.event_id'), 0) + 10000);
   end if;
 end $$;
 

@@ -13,7 +13,7 @@ revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime, pgmil
 grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
 grant usage on sequence pgmill.event_id to mill_emitter, mill_operator, pgmill_api; -- the default of its id
 grant select on sequence pgmill.bell to mill_emitter, mill_operator, pgmill_api;
-grant execute on function pgmill.ring() to mill_emitter, mill_operator, pgmill_api;
+grant execute on function pgmill.ring(), pgmill.suspicious(jsonb) to mill_emitter, mill_operator, pgmill_api;
 grant update on sequence pgmill.bell to pgmill_runtime;
 grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.emit_many(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function
