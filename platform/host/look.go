@@ -15,11 +15,11 @@ import (
 )
 
 // look finds what is new and sees to it that somebody has the claims for it.
-func (w *Worker) look(ctx context.Context, hush time.Duration, feed *outbox.Feed, engine *subscription.Engine) (wakeup.Found, error) {
+func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine, look func(ctx context.Context) (outbox.News, error)) (wakeup.Found, error) {
 	before := feed.Head()
 	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
 	defer cancel()
-	news, err := feed.Look(ctx, hush)
+	news, err := look(ctx)
 	if err != nil {
 		return wakeup.Found{}, err
 	}

@@ -250,8 +250,9 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	}
 	loop := &wakeup.Loop{Poll: w.Poll, Arm: feed.Arm, Bell: bell, Log: w.Log, Others: func() int { return int(w.others.Load()) }}
 	loop.Look = func(ctx context.Context, hush time.Duration) (wakeup.Found, error) {
-		return w.look(ctx, hush, feed, engine)
+		return w.look(ctx, feed, engine, func(ctx context.Context) (outbox.News, error) { return feed.Look(ctx, hush) })
 	}
+	loop.Answer = func(ctx context.Context) (wakeup.Found, error) { return w.look(ctx, feed, engine, engine.Look) }
 	loop.Tick = func(ctx context.Context) (wakeup.Found, error) {
 		return w.tick(ctx, control, bell, feed, engine, claims)
 	}

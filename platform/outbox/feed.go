@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/platform/internal/db"
@@ -30,14 +31,46 @@ type News struct {
 	Types    []string // of the fresh events; nil if there were too many to say
 }
 
+// sqlLook also goes in front of other statements, so it stands here and not among
+// the generated ones.
+const sqlLook = "select advanced, head, types from pgmill.look($1, $2)"
+
 // Look advances and publishes what is new. hush > 0 keeps emitters from ringing for
 // so long: whoever asks for it must look again after it.
 func (f *Feed) Look(ctx context.Context, hush time.Duration) (News, error) {
-	row, err := db.New(f.Pool).OutboxLook(ctx, db.OutboxLookParams{Seen: f.Head(), HushMs: int32(hush.Milliseconds())})
-	if err != nil {
+	return f.looked(f.Pool.QueryRow(ctx, sqlLook, f.Head(), hush.Milliseconds()))
+}
+
+// QueueLook puts a look, in a transaction of its own, in front of what shall see what
+// it finds. ReadLook takes its results.
+func (f *Feed) QueueLook(b *pgx.Batch) {
+	b.Queue("begin")
+	b.Queue(sqlLook, f.Head(), 0)
+	b.Queue("commit")
+}
+
+// ReadLook publishes what a queued look found.
+func (f *Feed) ReadLook(res pgx.BatchResults) (News, error) {
+	if _, err := res.Exec(); err != nil {
 		return News{}, fmt.Errorf("look at the log: %w", err)
 	}
-	return f.Publish(row.Advanced, row.Head, row.Types), nil
+	n, err := f.looked(res.QueryRow())
+	if err != nil {
+		return News{}, err
+	}
+	if _, err := res.Exec(); err != nil {
+		return n, fmt.Errorf("look at the log: %w", err)
+	}
+	return n, nil
+}
+
+func (f *Feed) looked(row pgx.Row) (News, error) {
+	var advanced, head int64
+	var types []string
+	if err := row.Scan(&advanced, &head, &types); err != nil {
+		return News{}, fmt.Errorf("look at the log: %w", err)
+	}
+	return f.Publish(advanced, head, types), nil
 }
 
 // Arm ends a hush: emitters ring again. Look after it.

@@ -14,8 +14,7 @@ import (
 // transaction; one at a time while something is wrong with the shard.
 func (h *holder) batch(ctx context.Context) error {
 	take := h.take
-	alone := h.st.FailingPos > 0 || h.st.SuspectLeft > 0
-	if alone {
+	if h.alone() {
 		take = 1
 	}
 	upto := min(h.Feed.Head(), h.scanned+window)
@@ -26,6 +25,16 @@ func (h *holder) batch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return h.work(ctx, u, events, take, upto, started)
+}
+
+// alone reports whether something is wrong with the shard, so that its events are
+// handled one at a time.
+func (h *holder) alone() bool { return h.st.FailingPos > 0 || h.st.SuspectLeft > 0 }
+
+// work handles the events that were read with the open transaction: at most take,
+// and all there are up to upto if they are fewer.
+func (h *holder) work(ctx context.Context, u *unit, events []platform.Event, take int, upto int64, started time.Time) error {
 	to := upto
 	if len(events) == take {
 		to = events[len(events)-1].Pos
@@ -39,10 +48,11 @@ func (h *holder) batch(ctx context.Context) error {
 		}
 		return nil
 	}
-	if alone {
+	if h.alone() {
 		u.rollback()
 		return h.one(ctx, events[0], h.attempts(events[0]))
 	}
+	h.eager = true
 	f, err := h.handle(ctx, u, events, to, 0, started)
 	if err != nil || f == nil {
 		return err
@@ -172,7 +182,7 @@ func (h *holder) again(ctx context.Context, events []platform.Event) (*failed, e
 // one runs one event alone. tries is how often it failed before.
 func (h *holder) one(ctx context.Context, e platform.Event, tries int32) error {
 	passed := int32(0)
-	if h.st.FailingPos > 0 || h.st.SuspectLeft > 0 {
+	if h.alone() {
 		passed = 1
 	}
 	if h.st.SuspectLeft > 0 {

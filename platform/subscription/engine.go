@@ -48,6 +48,7 @@ type Engine struct {
 	drainOnce sync.Once
 	mu        sync.Mutex
 	holding   map[string]int // subscription → shards held here
+	idle      []*holder      // those that would do an errand, the last to have worked last
 }
 
 // Observe hears what happens; each field may be nil.

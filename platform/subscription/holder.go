@@ -42,11 +42,15 @@ type holder struct {
 	take    int   // events a batch now
 	parked  map[string]bool
 	clashes int // conflicts with other transactions in a row
+	errands chan errand
+	eager   bool // its last errand was worth it
+	listed  bool // it has volunteered for the next
 	untrack func()
 }
 
 func newHolder(e *Engine, s platform.Subscription, c claim.Claim, no int32) *holder {
 	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch,
+		errands: make(chan errand, 1), eager: true,
 		untrack: sync.OnceFunc(func() { e.track(s.Name, -1) })}
 }
 
@@ -160,10 +164,14 @@ func (h *holder) wait(ctx context.Context) error {
 	if h.scanned > h.st.Pos {
 		tidy = time.After(tidyAfter)
 	}
+	h.volunteer()
+	defer h.withdraw()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case a := <-h.errands:
+			return h.errand(ctx, a)
 		case <-h.news.C:
 			return nil
 		case <-h.drain:

@@ -19,6 +19,7 @@ const (
 	sqlBegin      = "begin"
 	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3)"
 	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
+	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, least(pgmill.head(), $2), $3, $4, $5, $6, $7)"
 	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
 	sqlClear      = "select pgmill.clear_shard($1, $2, $3)"
 	sqlSettle     = "select pgmill.settle_shard($1, $2, $3, $4, $5)"
@@ -42,10 +43,8 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 	u := &unit{conn}
 	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout) // a connection can die without a word
 	defer cancel()
-	idle := h.sub.Timeout + h.LeaseTTL
 	b := &pgx.Batch{}
-	b.Queue(sqlBegin)
-	b.Queue(sqlBeginShard, h.sub.Name, h.no, idle.Milliseconds())
+	h.queueBegin(b)
 	if read != nil {
 		read(b)
 	}
@@ -56,6 +55,11 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 		return nil, nil, err
 	}
 	return u, events, nil
+}
+
+func (h *holder) queueBegin(b *pgx.Batch) {
+	b.Queue(sqlBegin)
+	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds())
 }
 
 func (h *holder) received(res pgx.BatchResults, read bool) ([]platform.Event, error) {

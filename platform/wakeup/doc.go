@@ -3,7 +3,7 @@
 //
 // An emitting transaction rings at its commit (sql/functions/020_emit.sql) while the
 // bell is armed. A woken host looks again after 1, 2, 4 … ms up to the poll. When
-// bells come often (40 in a second) it hushes emitters for 200 ms at a time, looks
+// bells come often (120 in a second, 30 if it was busy just before) it hushes emitters for 200 ms at a time, looks
 // meanwhile, and rings the other hosts itself, at most 25 times a second; after a
 // window without events it arms the bell and looks once more. Fewer bells than that
 // cost nothing and wake at once.

@@ -18,10 +18,12 @@ type Found struct {
 type Loop struct {
 	// Look is cheap: what is new. hush > 0 also keeps emitters from ringing for so long.
 	Look func(ctx context.Context, hush time.Duration) (Found, error)
-	Tick func(ctx context.Context) (Found, error) // everything a poll does
-	Arm  func(ctx context.Context) error          // ends a hush
-	Poll time.Duration                            // 0 means 1 s
-	Bell *Bell
+	// Answer is a look because the bell rang, so that there is something. nil: Look.
+	Answer func(ctx context.Context) (Found, error)
+	Tick   func(ctx context.Context) (Found, error) // everything a poll does
+	Arm    func(ctx context.Context) error          // ends a hush
+	Poll   time.Duration                            // 0 means 1 s
+	Bell   *Bell
 	// Others says how many other hosts live; they are rung while emitters are silent.
 	Others func() int
 	Log    *slog.Logger
@@ -42,17 +44,18 @@ func (l *Loop) Run(ctx context.Context) error {
 	nextTick := time.Now()
 	for {
 		wait := min(after(idle, l.every()), time.Until(nextTick))
+		rung := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case n := <-l.Bell.Heard:
-			idle = 0
+			idle, rung = 0, true
 			for range n {
 				l.bells.heard(time.Now())
 			}
 		case <-time.After(wait):
 		}
-		found, err := l.once(ctx, &nextTick)
+		found, err := l.once(ctx, rung, &nextTick)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if time.Since(lastWord) > time.Second {
@@ -78,7 +81,7 @@ func (l *Loop) every() time.Duration {
 	return l.Poll
 }
 
-func (l *Loop) once(ctx context.Context, nextTick *time.Time) (Found, error) {
+func (l *Loop) once(ctx context.Context, rung bool, nextTick *time.Time) (Found, error) {
 	if now := time.Now(); !now.Before(*nextTick) {
 		f, err := l.Tick(ctx)
 		*nextTick = now.Add(l.Poll)
@@ -89,11 +92,16 @@ func (l *Loop) once(ctx context.Context, nextTick *time.Time) (Found, error) {
 	}
 	if l.busy || l.bells.crowded(time.Now()) {
 		f, err := l.window(ctx)
-		l.busy = f.Events >= bustle
+		if l.busy = f.Events >= bustle; l.busy {
+			l.bells.bustle = time.Now()
+		}
 		if err == nil && !l.busy && !l.bells.crowded(time.Now()) {
 			err = l.rest(ctx, &f)
 		}
 		return f, err
+	}
+	if rung && l.Answer != nil {
+		return l.Answer(ctx)
 	}
 	return l.Look(ctx, 0)
 }
@@ -112,7 +120,7 @@ func (l *Loop) window(ctx context.Context) (Found, error) {
 		return sum, err
 	}
 	if sum.Events == 0 {
-		l.bells = bells{} // forgotten: the next bell wakes at once
+		l.bells.forget()
 	}
 	if l.windows++; l.windows%2 == 0 && sum.Events > 0 && l.Others != nil && l.Others() > 0 {
 		err = l.Bell.Ring(ctx)

@@ -3,7 +3,9 @@ package wakeup
 import "time"
 
 const (
-	crowd      = 40                     // this many bells in a second are too many
+	crowd      = 120                    // this many bells in a second are too many
+	crowdAgain = 30                     // … soon after there was much to do
+	soon       = 10 * time.Second       // … which is so long
 	windowLen  = 20 * time.Millisecond  // how long a look at a crowd takes
 	hushLen    = 200 * time.Millisecond // how long it keeps emitters silent
 	bustle     = 4                      // this many events in a window are worth another
@@ -33,10 +35,12 @@ func stride(found int64) time.Duration {
 	}
 }
 
-// bells remembers when the last bells were heard.
+// bells remembers when the last bells were heard, and when events last came in such
+// numbers that a window was worth it.
 type bells struct {
-	at   [crowd]time.Time
-	next int
+	at     [crowd]time.Time
+	next   int
+	bustle time.Time
 }
 
 func (b *bells) heard(now time.Time) {
@@ -46,6 +50,13 @@ func (b *bells) heard(now time.Time) {
 
 // crowded reports whether as many bells as a crowd came within the last second.
 func (b *bells) crowded(now time.Time) bool {
-	oldest := b.at[b.next]
+	most := crowd
+	if !b.bustle.IsZero() && now.Sub(b.bustle) < soon {
+		most = crowdAgain
+	}
+	oldest := b.at[(b.next+crowd-most)%crowd]
 	return !oldest.IsZero() && now.Sub(oldest) < time.Second
 }
+
+// forget lets the next bell wake at once.
+func (b *bells) forget() { b.at = [crowd]time.Time{} }

@@ -51,19 +51,26 @@ func TestBellsAreACrowdWhenManyComeInASecond(t *testing.T) {
 		bells int
 		apart time.Duration
 		later time.Duration // asked so long after the last
+		busy  time.Duration // so long before them there was much to do; 0: never
 		want  bool
 	}{
-		{"none", 0, 0, 0, false},
-		{"one less than a crowd at once", crowd - 1, 0, 0, false},
-		{"a crowd at once", crowd, 0, 0, true},
-		{"a crowd within a second", crowd, time.Second/crowd - time.Millisecond, 0, true},
-		{"a crowd in over a second", crowd, time.Second/(crowd-1) + time.Millisecond, 0, false},
-		{"twice a crowd, the last half at once", 2 * crowd, 0, 0, true},
-		{"a crowd a second ago", crowd, 0, time.Second, false},
-		{"a crowd almost a second ago", crowd, 0, time.Second - 1, true},
+		{"none", 0, 0, 0, 0, false},
+		{"one less than a crowd at once", crowd - 1, 0, 0, 0, false},
+		{"a crowd at once", crowd, 0, 0, 0, true},
+		{"a crowd within a second", crowd, time.Second/crowd - time.Millisecond, 0, 0, true},
+		{"a crowd in over a second", crowd, time.Second/(crowd-1) + time.Millisecond, 0, 0, false},
+		{"twice a crowd, the last half at once", 2 * crowd, 0, 0, 0, true},
+		{"a crowd a second ago", crowd, 0, time.Second, 0, false},
+		{"a crowd almost a second ago", crowd, 0, time.Second - 1, 0, true},
+		{"fewer after a busy time", crowdAgain, 0, 0, time.Second, true},
+		{"one less than these", crowdAgain - 1, 0, 0, time.Second, false},
+		{"as few long after it", crowdAgain, 0, 0, soon, false},
 	} {
 		var b bells
 		now := time.Unix(1_700_000_000, 0)
+		if tt.busy > 0 {
+			b.bustle = now.Add(-tt.busy)
+		}
 		for range tt.bells {
 			now = now.Add(tt.apart)
 			b.heard(now)

@@ -17,26 +17,3 @@ func (q *Queries) BellArm(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, bellArm)
 	return err
 }
-
-const outboxLook = `-- name: OutboxLook :one
-select l.advanced::bigint as advanced, l.head::bigint as head, l.types::text[] as types
-from pgmill.look($1, $2::int) l
-`
-
-type OutboxLookParams struct {
-	Seen   int64
-	HushMs int32
-}
-
-type OutboxLookRow struct {
-	Advanced int64
-	Head     int64
-	Types    []string
-}
-
-func (q *Queries) OutboxLook(ctx context.Context, arg OutboxLookParams) (OutboxLookRow, error) {
-	row := q.db.QueryRow(ctx, outboxLook, arg.Seen, arg.HushMs)
-	var i OutboxLookRow
-	err := row.Scan(&i.Advanced, &i.Head, &i.Types)
-	return i, err
-}
