@@ -37,7 +37,8 @@ create or replace view mill.outbox as
 select id, scope, type, target, key, trace_id, data
   from pgmill.event
  where octet_length(type || target || coalesce(key, '')) <= 128
-   and (type || ' ' || target || coalesce(' ' || key, '')) ~ '^[a-z0-9_]+(?:\.[a-z0-9_]+)* [A-Za-z0-9_.:/@#+=~-]+(?: [ -~]+)?$'
+   and (type || ' ' || target) ~ '^[a-z0-9_]+(?:\.[a-z0-9_]+)* [A-Za-z0-9_.:/@#+=~-]+$' -- one blank: neither holds any
+   and (key is null or key ~ '^[ -~]+$')
    and scope = 'install' and trace_id is null
    and jsonb_typeof(data) = 'object' and not pgmill.suspicious(data)
    and case when id < pg_sequence_last_value('pgmill.bell'::regclass) then pgmill.ring() else true end
