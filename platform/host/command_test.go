@@ -187,6 +187,39 @@ func TestMigrateCommands(t *testing.T) {
 	}
 }
 
+// What is missing is told to be for want of a migration only if it is: an older
+// build's view lacks a column, a broken one is not mended by migrating.
+func TestMissingColumnAsksTheDatabase(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, change string
+		code         int
+		stderr       string
+	}{
+		{"an older build's view", `update pgmill.build set ordinal = 0`, exitNotMigrated, "run `host migrate up`"},
+		{"a view that somebody broke", ``, exitFailed, `column "shard" does not exist`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migratedDatabase(t)
+			conn, err := pgx.Connect(t.Context(), dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.WithoutCancel(t.Context()))
+			change := `drop view mill.subscriptions cascade; create view mill.subscriptions as select 'a.one' as name; ` + tt.change
+			if _, err := conn.Exec(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + dsn}}
+			code, _, stderr := sh.run("subscription", "list")
+			if code != tt.code || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("exit code %d, %s; want %d, %s", code, stderr, tt.code, tt.stderr)
+			}
+		})
+	}
+}
+
 // declared puts a subscription into the database as a host does, with a failing event.
 const declared = `
 insert into pgmill.function (name, kind, module, listens) values ('a.one', 'subscription', 'a', '{test.event}');

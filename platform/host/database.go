@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/policy"
@@ -50,5 +51,15 @@ func (o *options) withConn(ctx context.Context, cfg Config, f func(*pgx.Conn) er
 	if err != nil {
 		return fmt.Errorf("database unreachable: %w", err)
 	}
-	return errors.Join(f(conn), conn.Close(context.WithoutCancel(ctx)))
+	return errors.Join(orNotMigrated(ctx, conn, f(conn)), conn.Close(context.WithoutCancel(ctx)))
+}
+
+// orNotMigrated is err, unless something is missing because the database is not
+// migrated: an older build's view may lack a column, and says so without its name.
+func orNotMigrated(ctx context.Context, conn *pgx.Conn, err error) error {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) && missing(pe) && errors.Is(pg.Check(ctx, conn), pg.ErrNotMigrated) {
+		return pg.ErrNotMigrated
+	}
+	return err
 }

@@ -91,13 +91,13 @@ func applyCodeIn(ctx context.Context) func(tx pgx.Tx) error {
 	}
 }
 
-func planCode(ctx context.Context, pool *pgxpool.Pool) (Change, error) {
+func planCode(ctx context.Context, db Querier) (Change, error) {
 	c := Change{Part: "code", Version: Ordinal, Name: "sql/" + codeFiles()[0] + " and " + fmt.Sprint(len(codeFiles())-1) + " more"}
 	var there bool
-	if err := pool.QueryRow(ctx, "select to_regclass('pgmill.build') is not null").Scan(&there); err != nil || !there {
+	if err := db.QueryRow(ctx, "select to_regclass('pgmill.build') is not null").Scan(&there); err != nil || !there {
 		return c, err
 	}
-	rows, err := pool.Query(ctx, "select ordinal, hash from pgmill.build")
+	rows, err := db.Query(ctx, "select ordinal, hash from pgmill.build")
 	if err != nil {
 		return c, err
 	}
