@@ -126,6 +126,7 @@ func (h *holder) open(ctx context.Context) error {
 		return claim.ErrLost
 	}
 	h.st, h.scanned = st, st.Pos
+	h.sharded(h.sub.Name, st.Shards)
 	h.parked = map[string]bool{}
 	for _, k := range st.ParkedKeys {
 		h.parked[k] = true
