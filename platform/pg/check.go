@@ -34,6 +34,11 @@ func Check(ctx context.Context, db Querier) error {
 	if !exists {
 		return ErrNotMigrated
 	}
+	if rights, err := granted(ctx, db); err != nil {
+		return err
+	} else if !rights { // no GRANT to one role mends that
+		return ErrNotMigrated
+	}
 	if err := checkGrants(ctx, db); err != nil {
 		return err
 	}
