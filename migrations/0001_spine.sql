@@ -72,6 +72,13 @@ create table pgmill.step (
   at       timestamptz not null default clock_timestamp()
 );
 
+-- A number of the server's life: being unlogged, the row is gone after a crash, and
+-- who opens a shard next writes another. See platform/outbox.
+create unlogged table pgmill.epoch (
+  one boolean primary key default true check (one),
+  n   int not null
+);
+
 -- One lease a process. Live is a verdict at reading time; no column says dead.
 create table pgmill.instance (
   kind            text        not null,

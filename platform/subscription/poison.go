@@ -49,6 +49,9 @@ func (h *holder) park(ctx context.Context, e platform.Event, tries int32, reason
 	key := h.orderKey(e)
 	err = h.write(ctx, func(tx pgx.Tx) error {
 		q := db.New(tx)
+		if err := h.unchanged(ctx, q); err != nil {
+			return err
+		}
 		parked, err = q.ShardPark(ctx, db.ShardParkParams{Name: h.sub.Name, No: h.no, Pos: e.Pos, Key: key, Attempts: tries, Reason: string(reason)})
 		if err != nil || !parked {
 			return err

@@ -48,6 +48,9 @@ select s.ours::boolean as ours, s.n::bigint as n, s.pos::bigint as pos, s.versio
        s.parked_keys::text[] as parked_keys, s.replay_keys::text[] as replay_keys
 from pgmill.open_shard(@claim, @name, @no) s;
 
+-- name: ShardVersion :one
+select coalesce(pgmill.shard_version(@name, @no), -1)::int;
+
 -- name: ShardNote :exec
 select pgmill.note_shard(@claim, @name, @no, @pos);
 

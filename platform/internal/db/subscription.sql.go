@@ -255,6 +255,22 @@ func (q *Queries) ShardSettle(ctx context.Context, arg ShardSettleParams) error 
 	return err
 }
 
+const shardVersion = `-- name: ShardVersion :one
+select coalesce(pgmill.shard_version($1, $2), -1)::int
+`
+
+type ShardVersionParams struct {
+	Name string
+	No   int32
+}
+
+func (q *Queries) ShardVersion(ctx context.Context, arg ShardVersionParams) (int32, error) {
+	row := q.db.QueryRow(ctx, shardVersion, arg.Name, arg.No)
+	var column_1 int32
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const subscriptionDeclare = `-- name: SubscriptionDeclare :one
 insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
 values ($1, $2::text[], $3, $4, $5, $6, $7, $8, make_interval(secs => $9::float8))
