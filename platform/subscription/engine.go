@@ -55,9 +55,11 @@ type Engine struct {
 type Observe struct {
 	Handled func(events int, took time.Duration) // a batch committed
 	Failed  func(reason platform.Reason)         // one attempt failed
-	Lost    func()                               // a stale holder's settle was refused
-	Parked  func()
-	Stopped func() // a shard is held
+	// BatchFailed hears of a batch whose events are now tried one by one.
+	BatchFailed func()
+	Lost        func() // a stale holder's settle was refused
+	Parked      func()
+	Stopped     func() // a shard is held
 }
 
 // Init must be called before anything else.
