@@ -25,11 +25,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 
 func ask[T any](t *testing.T, dsn, sql string, args ...any) T {
 	t.Helper()
-	var got T
-	if err := connect(t, dsn).QueryRow(t.Context(), sql, args...).Scan(&got); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return got
+	return pgtest.Ask[T](t, connect(t, dsn), sql, args...)
 }
 
 func TestServerIsASuperusers(t *testing.T) {
