@@ -23,7 +23,9 @@ func TestCleanIsWhatTheOutboxTakes(t *testing.T) {
 	with := func(change func(*platform.NewEvent)) platform.NewEvent {
 		return event(func(e *platform.NewEvent) { e.Data = raw(`{"order": 17}`); change(e) })
 	}
-	data := func(json string) platform.NewEvent { return with(func(e *platform.NewEvent) { e.Data = raw("%s", json) }) }
+	data := func(json string) platform.NewEvent {
+		return with(func(e *platform.NewEvent) { e.Data = raw("%s", json) })
+	}
 	doubts := []doubt{
 		{"an id", data(`{"order": 17}`), true},
 		{"no data", with(func(e *platform.NewEvent) { e.Data = nil }), true},

@@ -85,7 +85,7 @@ func TestHostWithNothingThatRunsStartsAllTheSame(t *testing.T) {
 	w.wait("select reason = 'owner_matrix_incomplete' from mill.subscriptions")
 }
 
-// F35: a claim for a function that no live host has waits for one and says so; a
+// F35, N31: a claim for a function that no live host has waits for one and says so; a
 // host without the function neither takes nor drops it.
 func TestF35FunctionWithoutALiveHostWaits(t *testing.T) {
 	t.Parallel()

@@ -91,7 +91,7 @@ func at(sorted []time.Duration, share float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(share*float64(len(sorted))))].Round(10 * time.Microsecond)
 }
 
-// N26: everything is done by the poll alone, when LISTEN has nowhere to go; the host
+// N3, N26: everything is done by the poll alone, when LISTEN has nowhere to go; the host
 // and the health view say so, and readiness does not care (N76).
 func TestPollAloneIsEnough(t *testing.T) {
 	t.Parallel()
