@@ -116,6 +116,10 @@ func errorLines(err error) []string {
 	if errors.As(err, &pe) && exitCode(err) == exitNotMigrated {
 		return []string{pg.ErrNotMigrated.Error()}
 	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return []string{oneLine(noConnection(connect))}
+	}
 	return []string{oneLine(errorText(err))}
 }
 
