@@ -41,9 +41,8 @@ type holder struct {
 	scanned int64 // everything up to here was read; at least st.Pos
 	take    int   // events a batch now
 	parked  map[string]bool
-	clashes int       // conflicts with other transactions in a row
-	batches int       // that failed, and nobody said at which event, since
-	told    time.Time // the log was told of one
+	clashes int // conflicts with other transactions in a row
+	batches int // that failed, and nobody said at which event
 	untrack func()
 }
 

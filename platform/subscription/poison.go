@@ -3,7 +3,6 @@ package subscription
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,17 +20,14 @@ func (h *holder) failedOnce(e platform.Event, f *failed) {
 
 // batchFailed tells of a failed batch of which nobody knows the failing event. Its
 // events are tried one by one, and may all go well then: the one that does not is
-// told with its error, this only by its reason, and once a minute.
+// told with its error, this only by its reason, the first and then each hundredth.
 func (h *holder) batchFailed(events int, f *failed) {
 	if h.Observe.BatchFailed != nil {
 		h.Observe.BatchFailed()
 	}
-	h.batches++
-	if time.Since(h.told) < time.Minute {
-		return
+	if h.batches++; h.batches%100 == 1 {
+		h.log.Warn("batch failed; its events are tried one by one", "events", events, "reason", string(f.reason), "batches", h.batches)
 	}
-	h.log.Warn("batch failed; its events are tried one by one", "events", events, "reason", string(f.reason), "batches", h.batches)
-	h.told, h.batches = time.Now(), 0
 }
 
 // fail writes down what becomes of an event after its tries-th failure. Unless it
