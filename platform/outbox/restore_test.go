@@ -281,7 +281,7 @@ func freshCluster(t *testing.T) (dsn string) {
 	server, err := pg.StartPrivate(t.Context(), pg.PrivateOptions{Dir: home, Fast: true, Linger: 100 * time.Millisecond,
 		Settings: map[string]string{"shared_buffers": "16MB", "max_prepared_transactions": "5"}})
 	if errors.Is(err, pg.ErrNoBinaries) {
-		t.Skip(err)
+		t.Skipf("this test needs a Postgres of its own: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -390,7 +390,7 @@ func program(t *testing.T, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("this test needs Postgres's %s: %v", name, err)
 	}
 	return path
 }

@@ -41,6 +41,7 @@ func TestServerIsASuperusers(t *testing.T) {
 
 func TestDatabaseIsMigratedOnceAndEachTestHasItsOwn(t *testing.T) {
 	t.Parallel()
+	pgtest.Server(t) // skips where there is none
 	var migrations atomic.Int32
 	migrate := func(ctx context.Context, dsn string) error {
 		migrations.Add(1)
@@ -98,6 +99,7 @@ func names(t *testing.T, dsns []string) []string {
 
 func TestDatabaseOfAMigrationThatFailedIsNotATemplate(t *testing.T) {
 	t.Parallel()
+	pgtest.Server(t) // skips where there is none
 	hash := fmt.Sprint(t.Name(), time.Now().UnixNano())
 	failing := &recorder{TB: t}
 	done := make(chan struct{})
