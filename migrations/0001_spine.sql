@@ -8,25 +8,6 @@
 create schema if not exists pgmill; -- made by the migrator before goose's own table; here for sqlc
 create schema if not exists mill;
 
--- +goose StatementBegin
-do $$
-declare
-  role text;
-begin
-  foreach role in array array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
-                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup'] loop
-    if not exists (select from pg_roles where rolname = role) then
-      begin
-        execute format('create role %I nologin', role);
-      exception
-        when duplicate_object or unique_violation then null; -- another database of this cluster was faster
-      end;
-    end if;
-  end loop;
-end $$;
--- +goose StatementEnd
-
-
 -- One row an event, written in its author's transaction. xid is the top-level
 -- transaction: advance() gives positions by asking which of them are visible. Not
 -- partitioned: routing a row costs the emitting transaction twice what the insert
@@ -89,6 +70,13 @@ create table pgmill.step (
   target   pg_snapshot, -- while a step too big for one transaction is under way: where to,
   upto     bigint,      -- and every id up to here is done
   at       timestamptz not null default clock_timestamp()
+);
+
+-- A number of the server's life: being unlogged, the row is gone after a crash, and
+-- who opens a shard next writes another. See platform/outbox.
+create unlogged table pgmill.epoch (
+  one boolean primary key default true check (one),
+  n   int not null
 );
 
 -- One lease a process. Live is a verdict at reading time; no column says dead.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // way is one of the ways to emit. It runs in a transaction of its own, committed
@@ -144,23 +145,14 @@ func sqlState(err error) string {
 	return ""
 }
 
-// ask returns the one value that a query answers.
-func ask[T any](t *testing.T, pool *pgxpool.Pool, query string, args ...any) T {
+func ask[T any](t testing.TB, db pgtest.DB, query string, args ...any) T {
 	t.Helper()
-	var v T
-	if err := pool.QueryRow(t.Context(), query, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
+	return pgtest.Ask[T](t, db, query, args...)
 }
 
-func must(t *testing.T, db interface {
-	Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
-}, query string, args ...any) {
+func must(t testing.TB, db pgtest.DB, query string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), query, args...); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
+	pgtest.Exec(t, db, query, args...)
 }
 
 // nothingThere fails the test if an event or an idempotency key was stored.

@@ -1,10 +1,6 @@
 package platform_test
 
 import (
-	"context"
-	"crypto/rand"
-	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -14,29 +10,15 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // as connects to the database of dsn as a new role that owns nothing and is a
 // member of groups only.
 func as(t *testing.T, dsn string, groups ...string) *pgxpool.Pool {
 	t.Helper()
-	admin := platformtest.Pool(t, dsn)
-	role, password := "pgmill_test_"+strings.ToLower(rand.Text()[:10]), rand.Text()
-	must(t, admin, fmt.Sprintf(`create role %s login password '%s'`, role, password))
-	t.Cleanup(func() {
-		if _, err := admin.Exec(context.Background(), `drop role `+role); err != nil {
-			t.Errorf("drop role: %v", err)
-		}
-	})
-	for _, g := range groups {
-		must(t, admin, fmt.Sprintf(`grant %s to %s`, g, role))
-	}
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal("the DSN is no URL")
-	}
-	u.User = url.UserPassword(role, password)
-	return platformtest.Pool(t, u.String())
+	_, as := pgtest.Role(t, dsn, groups...)
+	return platformtest.Pool(t, as)
 }
 
 // N5, N6: the emitter's role can emit and nothing else.

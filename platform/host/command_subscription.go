@@ -43,7 +43,7 @@ func subscriptionList(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.withConn(cmd.Context(), cfg, func(conn *pgx.Conn) error {
+			return o.withConn(cmd.Context(), cfg, "mill_reader", func(conn *pgx.Conn) error {
 				rows, err := conn.Query(cmd.Context(), listSubscriptions)
 				if err != nil {
 					return err

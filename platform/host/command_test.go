@@ -111,12 +111,12 @@ func TestCommandLine(t *testing.T) {
 		{"url", exitOK, "postgres://ann:C4NARY@127.0.0.1:1/d\n", ""},
 		{"url --database-url postgres://flag/d", exitOK, "postgres://flag/d\n", ""},
 		{"nosuch", exitUsage, "", `unknown command "nosuch"`},
-		{"serve --nosuch", exitUsage, "", "unknown flag: --nosuch"},
+		{"serve --nosuch", exitUsage, "", "unknown flag: --nosuch\nhost: see host serve --help"},
 		{"serve more", exitUsage, "", "unknown command"},
 		{"functions -o xml", exitUsage, "", `-o "xml": write table or json`},
 		{"subscription", exitUsage, "", "say which: [list pause"},
 		{"subscription paus x", exitUsage, "", "did you mean pause?"},
-		{"subscription pause", exitUsage, "", "accepts 1 arg"},
+		{"subscription pause", exitUsage, "", "`host subscription list` shows them"},
 		{"subscription hold x --shard one", exitUsage, "", `--shard "one": write a number`},
 		{"subscription drop x --pos -1 --yes", exitUsage, "", `--pos "-1": write a number`},
 		{"subscription unpark x", exitUsage, "", "say --key KEY or --all"},
@@ -126,7 +126,7 @@ func TestCommandLine(t *testing.T) {
 		{"subscription move x --to zero", exitUsage, "", "its effects happen a second time"},
 		{"serve --max-conns 0 --deployment nosuch", exitUsage, "", `no profile "nosuch"`},
 		{"serve --functions a.tow --addr 127.0.0.1:0", exitUsage, "", "did you mean a.one?"},
-		{"subscription list", exitUnreachable, "", "database unreachable"},
+		{"subscription list", exitUnreachable, "", "database unreachable: connection refused at 127.0.0.1:1: start Postgres there"},
 		{"migrate up", exitUnreachable, "", "refused"},
 		{"migrate status", exitUnreachable, "", "refused"},
 	} {
@@ -184,6 +184,39 @@ func TestMigrateCommands(t *testing.T) {
 	}
 	if code, stdout, _ = sh.run("migrate", "status"); code != exitOK || !strings.Contains(stdout, "APPLIED") || strings.Contains(stdout, " no\n") {
 		t.Errorf("status: %d, %s", code, stdout)
+	}
+}
+
+// What is missing is told to be for want of a migration only if it is: an older
+// build's view lacks a column, a broken one is not mended by migrating.
+func TestMissingColumnAsksTheDatabase(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, change string
+		code         int
+		stderr       string
+	}{
+		{"an older build's view", `update pgmill.build set ordinal = 0`, exitNotMigrated, "run `host migrate up`"},
+		{"a view that somebody broke", ``, exitFailed, `column "shard" does not exist`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migratedDatabase(t)
+			conn, err := pgx.Connect(t.Context(), dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.WithoutCancel(t.Context()))
+			change := `drop view mill.subscriptions cascade; create view mill.subscriptions as select 'a.one' as name; ` + tt.change
+			if _, err := conn.Exec(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + dsn}}
+			code, _, stderr := sh.run("subscription", "list")
+			if code != tt.code || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("exit code %d, %s; want %d, %s", code, stderr, tt.code, tt.stderr)
+			}
+		})
 	}
 }
 
@@ -258,6 +291,38 @@ func TestSubscriptionCommands(t *testing.T) {
 	}
 }
 
+// What a command could do nothing with is told with the next step.
+func TestCommandsSayWhatToDoNext(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	role, poor := pgtest.Role(t, dsn)
+	nowhere, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere.Path = "/nosuchdb"
+	for _, tt := range []struct {
+		name, dsn, args string
+		code            int
+		stderr          string
+	}{
+		{"a reader's grant is missing", poor, "subscription list", exitDenied, `run ` + "`GRANT mill_reader TO \"" + role + "\";`"},
+		{"an operator's grant is missing", poor, "subscription pause a.one", exitDenied, `run ` + "`GRANT mill_operator TO \"" + role + "\";`"},
+		{"a host's grant is missing", poor, "worker --addr 127.0.0.1:0", exitNotMigrated, "run `GRANT pgmill_runtime TO " + role + ";`"},
+		{"no such subscription", dsn, "subscription pause a.on", exitNotFound, "see mill.subscriptions"},
+		{"no such database", nowhere.String(), "migrate up", exitUnreachable, "create it (`createdb nosuchdb`), or correct DATABASE_URL"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + tt.dsn, "PGMILL_MIGRATE=false"}}
+			code, _, stderr := sh.run(strings.Fields(tt.args)...)
+			if code != tt.code || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("exit code %d, %s; want %d, %s", code, stderr, tt.code, tt.stderr)
+			}
+		})
+	}
+}
+
 // F73: what goes wrong on the way to a database is told without its password.
 func TestConnectErrorsHoldNoPassword(t *testing.T) {
 	t.Parallel()
@@ -269,11 +334,12 @@ func TestConnectErrorsHoldNoPassword(t *testing.T) {
 		name   string
 		change func(*url.URL)
 		code   int
+		advice string
 	}{
-		{"a wrong password", func(*url.URL) {}, exitDenied},
-		{"a wrong host", func(u *url.URL) { u.Host = "no-such-host.invalid:5432" }, exitUnreachable},
-		{"no TLS there", func(u *url.URL) { u.RawQuery = "sslmode=require" }, exitUnreachable},
-		{"no such port", func(u *url.URL) { u.Host = "127.0.0.1:99999" }, exitUsage},
+		{"a wrong password", func(*url.URL) {}, exitDenied, "check the user and the password in DATABASE_URL"},
+		{"a wrong host", func(u *url.URL) { u.Host = "no-such-host.invalid:5432" }, exitUnreachable, "check the host in DATABASE_URL"},
+		{"no TLS there", func(u *url.URL) { u.RawQuery = "sslmode=require" }, exitUnreachable, "check DATABASE_URL"},
+		{"no such port", func(u *url.URL) { u.Host = "127.0.0.1:99999" }, exitUsage, "USER:PASSWORD@HOST:5432/DATABASE"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -283,8 +349,8 @@ func TestConnectErrorsHoldNoPassword(t *testing.T) {
 			sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + u.String()}}
 			for _, args := range [][]string{{"subscription", "list"}, {"migrate", "status"}} {
 				code, stdout, stderr := sh.run(args...)
-				if code != tt.code || strings.Contains(stdout+stderr, canary) {
-					t.Errorf("%v: exit code %d, want %d: %s", args, code, tt.code, stderr)
+				if code != tt.code || strings.Contains(stdout+stderr, canary) || !strings.Contains(stderr, tt.advice) {
+					t.Errorf("%v: exit code %d, want %d: %s; want %s", args, code, tt.code, stderr, tt.advice)
 				}
 			}
 		})

@@ -125,7 +125,7 @@ func checkDSN(text string) error {
 	if errors.As(err, &file) && !strings.Contains(file.Path, "@") {
 		return fmt.Errorf("a file it names cannot be read: %w", file)
 	}
-	return errors.New("not a Postgres DSN (its value is not shown); write postgres://user:password@host:5432/database, the password percent-encoded")
+	return errors.New("not a Postgres DSN (its value is not shown); write a postgres URL with USER:PASSWORD@HOST:5432/DATABASE, the password percent-encoded, or host=HOST user=USER dbname=DATABASE")
 }
 
 // readSecret reads the file that an _FILE variable names.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/policy"
@@ -28,8 +29,9 @@ func (o *options) open(ctx context.Context, cfg Config, linger time.Duration) (_
 	return cfg, func() { _ = p.Close() }, nil
 }
 
-// withConn runs f on one connection to the configured database.
-func (o *options) withConn(ctx context.Context, cfg Config, f func(*pgx.Conn) error) error {
+// withConn runs f on one connection to the configured database, whose role needs what
+// the role need may.
+func (o *options) withConn(ctx context.Context, cfg Config, need string, f func(*pgx.Conn) error) error {
 	cfg, done, err := o.open(ctx, cfg, 0)
 	if err != nil {
 		return err
@@ -48,7 +50,22 @@ func (o *options) withConn(ctx context.Context, cfg Config, f func(*pgx.Conn) er
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec // no named statements: a pooler may be between
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return fmt.Errorf("database unreachable: %w", err)
+		return err
 	}
-	return errors.Join(f(conn), conn.Close(context.WithoutCancel(ctx)))
+	return errors.Join(advised(ctx, conn, need, f(conn)), conn.Close(context.WithoutCancel(ctx)))
+}
+
+// advised is err with what mends it, where the database knows more than its error
+// says: an older build's view lacks a column without naming the view, and who may not
+// do something needs a role.
+func advised(ctx context.Context, conn *pgx.Conn, need string, err error) error {
+	var pe *pgconn.PgError
+	switch {
+	case !errors.As(err, &pe):
+	case missing(pe) && errors.Is(pg.Check(ctx, conn), pg.ErrNotMigrated):
+		return pg.ErrNotMigrated
+	case pe.Code == "42501":
+		return fmt.Errorf("run `GRANT %s TO %s;` as the database's owner: %w", need, pgx.Identifier{conn.Config().User}.Sanitize(), err)
+	}
+	return err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -55,7 +57,7 @@ func exitCode(err error) int {
 	case errors.Is(err, pg.ErrNoBinaries):
 		return exitUnreachable
 	case errors.As(err, &pe):
-		return sqlstateCode(pe.Code)
+		return sqlstateCode(pe)
 	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable
 	}
@@ -63,8 +65,8 @@ func exitCode(err error) int {
 }
 
 // sqlstateCode goes by what the database said: MI… are our own (sql/functions).
-func sqlstateCode(code string) int {
-	switch code {
+func sqlstateCode(pe *pgconn.PgError) int {
+	switch pe.Code {
 	case "MI404":
 		return exitNotFound
 	case "MI409", "MI101", "55P03", "40001", "40P01":
@@ -73,19 +75,29 @@ func sqlstateCode(code string) int {
 		return exitUsage
 	case "42501":
 		return exitDenied
-	case "42P01", "42883", "3F000", "42703": // what a migration would have made is not there
-		return exitNotMigrated
 	case "3D000", "53300", "57P01", "57P02", "57P03":
 		return exitUnreachable
 	}
 	switch {
-	case strings.HasPrefix(code, "28"): // wrong user or password
+	case missing(pe) && ours.MatchString(pe.Message):
+		return exitNotMigrated
+	case strings.HasPrefix(pe.Code, "28"): // wrong user or password
 		return exitDenied
-	case strings.HasPrefix(code, "08"):
+	case strings.HasPrefix(pe.Code, "08"):
 		return exitUnreachable
 	}
 	return exitFailed
 }
+
+// missing reports whether something that a statement names is not there: a table, a
+// function, a schema or a column.
+func missing(pe *pgconn.PgError) bool {
+	return slices.Contains([]string{"42P01", "42883", "3F000", "42703"}, pe.Code)
+}
+
+// ours finds the name of one of our schemas in what the database said is missing. A
+// handler's own table is not mended by a migration of ours.
+var ours = regexp.MustCompile(`(^|[^\pL\d_])(pg)?mill[."]`)
 
 // errorLines is what a person is told, one line a fault. Our own refusals are told
 // without the SQL around them.
@@ -103,6 +115,10 @@ func errorLines(err error) []string {
 	}
 	if errors.As(err, &pe) && exitCode(err) == exitNotMigrated {
 		return []string{pg.ErrNotMigrated.Error()}
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return []string{oneLine(noConnection(connect))}
 	}
 	return []string{oneLine(errorText(err))}
 }

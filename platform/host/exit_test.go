@@ -14,7 +14,9 @@ import (
 	"github.com/pgmill/pgmill/platform/pg"
 )
 
-func sqlstate(code string) error { return &pgconn.PgError{Code: code, Message: "because"} }
+func sqlstate(code string) error { return sqlError(code, "because") }
+
+func sqlError(code, message string) error { return &pgconn.PgError{Code: code, Message: message} }
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
@@ -42,7 +44,14 @@ func TestExitCodes(t *testing.T) {
 		{"not migrated", pg.ErrNotMigrated, exitNotMigrated},
 		{"a grant is missing", fmt.Errorf("%w: x", pg.ErrGrantMissing), exitNotMigrated},
 		{"pending", errPending, exitNotMigrated},
-		{"no such function", sqlstate("42883"), exitNotMigrated},
+		{"no such function of ours", sqlError("42883", `function mill.pause_subscription(text, text) does not exist`), exitNotMigrated},
+		{"no such view of ours", sqlError("42P01", `relation "mill.subscriptions" does not exist`), exitNotMigrated},
+		{"no schema of ours", sqlError("3F000", `schema "pgmill" does not exist`), exitNotMigrated},
+		{"a handler's own missing table", sqlError("42P01", `relation "stock.reservation" does not exist`), exitFailed},
+		{"a missing table of a schema with a similar name", sqlError("42P01", `relation "windmill.part" does not exist`), exitFailed},
+		{"a handler's own missing function", sqlError("42883", `function reserve(text) does not exist`), exitFailed},
+		{"a handler's own missing schema", sqlError("3F000", `schema "stock" does not exist`), exitFailed},
+		{"a missing column of who knows what", sqlError("42703", `column "colour" does not exist`), exitFailed},
 		{"not found", sqlstate("MI404"), exitNotFound},
 		{"the state does not allow it", sqlstate("MI409"), exitConflict},
 		{"locked", pg.ErrBusy, exitConflict},
@@ -70,7 +79,8 @@ func TestErrorLines(t *testing.T) {
 		{errors.Join(faultf("a"), errors.Join(faultf("b"), faultf("c"))), []string{"a", "b", "c"}},
 		{fmt.Errorf("x: %w and %w", errors.New("a"), errors.New("b")), []string{"x: a and b"}},
 		{fmt.Errorf("pause: %w", sqlstate("MI404")), []string{"because"}},
-		{sqlstate("3F000"), []string{pg.ErrNotMigrated.Error()}},
+		{sqlError("3F000", `schema "mill" does not exist`), []string{pg.ErrNotMigrated.Error()}},
+		{fmt.Errorf("sell: %w", sqlError("42P01", `relation "sale" does not exist`)), []string{`sell: : relation "sale" does not exist (SQLSTATE 42P01)`}},
 		{errors.New("two\n  lines"), []string{"two lines"}},
 	} {
 		if got := errorLines(tt.err); !slices.Equal(got, tt.want) {

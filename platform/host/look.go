@@ -96,6 +96,7 @@ func (w *Worker) observe() subscription.Observe {
 			w.metrics.EventFailed(r)
 			w.metrics.BatchDone("failed")
 		},
+		BatchFailed: func() { w.metrics.BatchDone("failed") },
 		Lost: func() {
 			w.metrics.StaleWriterRejected()
 			w.metrics.BatchDone("lost")

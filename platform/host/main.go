@@ -63,7 +63,12 @@ func (o *options) run(ctx context.Context, args []string) int {
 	root := rootCommand(o)
 	root.SetArgs(args)
 	done := make(chan error, 1)
-	go func() { done <- root.ExecuteContext(ctx) }()
+	asked := root
+	go func() {
+		var err error
+		asked, err = root.ExecuteContextC(ctx)
+		done <- err
+	}()
 	interrupted := false
 	for {
 		select {
@@ -74,10 +79,10 @@ func (o *options) run(ctx context.Context, args []string) int {
 			case interrupted && errors.Is(err, context.Canceled):
 				err = errStopped
 			}
-			return o.report(err)
+			return o.report(err, asked.CommandPath())
 		case <-o.signals:
 			if interrupted {
-				return o.report(errStopped)
+				return o.report(errStopped, root.Name())
 			}
 			interrupted = true
 			cancel(errStopped)
@@ -85,8 +90,9 @@ func (o *options) run(ctx context.Context, args []string) int {
 	}
 }
 
-// report says what went wrong, without secrets, and answers the exit code.
-func (o *options) report(err error) int {
+// report says what went wrong with a command, without secrets, and answers the exit
+// code.
+func (o *options) report(err error, command string) int {
 	if err == nil {
 		return exitOK
 	}
@@ -94,7 +100,7 @@ func (o *options) report(err error) int {
 		fmt.Fprintln(o.stderr, "host: "+o.secret.Text(line))
 	}
 	if errors.Is(err, errUsage) {
-		fmt.Fprintln(o.stderr, "host: see host --help")
+		fmt.Fprintln(o.stderr, "host: see "+command+" --help")
 	}
 	return exitCode(err)
 }

@@ -78,7 +78,12 @@ var operations = []operation{
 }
 
 func (op operation) command(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: op.name + " NAME", Short: op.short, Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: op.name + " NAME", Short: op.short, Args: func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("host subscription %s: say which subscription, one; `host subscription list` shows them", op.name)
+		}
+		return nil
+	}}
 	for _, f := range op.flags {
 		if f.isSwitch {
 			cmd.Flags().Bool(f.name, false, f.usage)
@@ -131,7 +136,7 @@ func (op operation) checkFlags(of func(string) string) error {
 
 func (o *options) operate(cmd *cobra.Command, cfg Config, op operation, params []any) error {
 	ctx := cmd.Context()
-	return o.withConn(ctx, cfg, func(conn *pgx.Conn) error {
+	return o.withConn(ctx, cfg, "mill_operator", func(conn *pgx.Conn) error {
 		var answer string
 		if err := conn.QueryRow(ctx, op.sql, params...).Scan(&answer); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,6 +120,50 @@ func emitSlow(t *testing.T, dsn string) *pgx.Conn {
 		}
 	}
 	return conn
+}
+
+// N72: serve and worker answer the same probes, field by field, and the same series.
+func TestServeAndWorkerShareOneProbeContract(t *testing.T) {
+	t.Parallel()
+	type answers struct {
+		live, ready, verbose probe
+		codes                [3]int
+		series               string
+	}
+	of := map[string]answers{}
+	for _, kind := range []string{"serve", "worker"} {
+		host := start(t, withFunctions(t, "a.one"), []string{"DATABASE_URL=" + migratedDatabase(t)}, kind)
+		host.becomes(200, "")
+		var a answers
+		a.codes[0], a.live = host.probe("/livez")
+		a.codes[1], a.ready = host.probe("/readyz")
+		a.codes[2], a.verbose = host.probe("/readyz?verbose")
+		if a.verbose.Kind != kind || a.verbose.Worker == "" {
+			t.Errorf("%s says that it is %q, %q", kind, a.verbose.Kind, a.verbose.Worker)
+		}
+		a.verbose.Kind, a.verbose.Worker = "", ""
+		a.ready, a.verbose.Status, a.verbose.Reasons = probe{}, "", nil // LISTEN may be proven in one and not yet in the other
+		res, err := http.Get("http://" + host.addr + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		for line := range strings.Lines(string(body)) {
+			if strings.HasPrefix(line, "# TYPE pgmill_") {
+				a.series += line
+			}
+		}
+		if a.series == "" {
+			t.Errorf("%s has no series of ours", kind)
+		}
+		of[kind] = a
+		host.signal()
+		host.exits(exitOK, 15*time.Second)
+	}
+	if !reflect.DeepEqual(of["serve"], of["worker"]) {
+		t.Errorf("serve answers\n%+v\nworker\n%+v", of["serve"], of["worker"])
+	}
 }
 
 // N75, F46: at the first SIGTERM not ready at once, live to the end; the handler

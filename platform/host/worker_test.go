@@ -19,6 +19,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // soak says that the long form of a test is wanted.
@@ -26,20 +27,14 @@ func soak() bool { return os.Getenv("PGMILL_SOAK") == "1" }
 
 const effectTable = `create table public.effect (sub text, event_id bigint)` // no key: a double must show
 
-func sql(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+func sql(t testing.TB, db pgtest.DB, query string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, db, query, args...)
 }
 
-func ask[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+func ask[T any](t testing.TB, db pgtest.DB, query string, args ...any) T {
 	t.Helper()
-	var got T
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&got); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return got
+	return pgtest.Ask[T](t, db, query, args...)
 }
 
 // noting notes each event; before, which may be nil, runs first.

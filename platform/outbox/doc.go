@@ -25,6 +25,24 @@
 // log gets what it lacks by an anti-join, an audit row says so, and events up to the
 // highest id of that moment are from then on looked up before they are let in.
 //
+// Why a crash passes nobody by. A look commits without waiting for the disk, so a
+// crash of the server can take its positions back, the last of them and none before;
+// what was committed is then given positions anew, perhaps others. A cursor that was
+// settled on them is safe: its commit flushed what came before it, the look's too. A
+// host that has only read up to them is not, and it cannot go by the head, which may
+// be as far again by the time it asks, nor by its connection, which its pool replaces
+// without a word, nor by the server's start time, which a crash of one backend leaves
+// as it is. So the database counts its lives in an unlogged table, which recovery
+// empties, and which a standby that is promoted finds empty, too. Who opens a shard
+// reads the row, or writes one if there is none; the version that begin_shard answers
+// has it mixed in, and a holder that finds another version opens the shard anew, at
+// the settled cursor. From there on it is one session: a transaction that began in
+// this life cannot commit in the next. What settles in a transaction of its own what
+// was read in an earlier one (an idle holder's move, a park, a release) asks for the
+// version first. It costs one lookup in one page a batch. A head that a host knows
+// from the life before is only a hint: check_head refuses to read as far until the log
+// is as long.
+//
 // The model in platform/outbox/model runs all this against writers, kills and
 // mutants.
 package outbox

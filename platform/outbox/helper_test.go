@@ -8,50 +8,28 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
-type db interface {
-	Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
-	QueryRow(context.Context, string, ...any) pgx.Row
-}
+type db = pgtest.DB
 
 func must(t testing.TB, db db, query string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), query, args...); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
+	pgtest.Exec(t, db, query, args...)
 }
 
-// ask returns the one value that a query answers.
 func ask[T any](t testing.TB, db db, query string, args ...any) T {
 	t.Helper()
-	var v T
-	if err := db.QueryRow(t.Context(), query, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
+	return pgtest.Ask[T](t, db, query, args...)
 }
 
-// session is a connection of its own in an open transaction, rolled back at the end
-// of the test if it is still open.
 func session(t testing.TB, dsn string, options ...string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	begin := "begin"
-	for _, o := range options {
-		begin += " " + o
-	}
-	must(t, conn, begin)
-	return conn
+	return pgtest.Session(t, dsn, options...)
 }
 
 // emit records one event in the transaction of db and returns its id.

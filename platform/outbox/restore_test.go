@@ -103,6 +103,70 @@ func TestRestoreIntoAFreshClusterDeliversExactlyWhatIsOutstanding(t *testing.T) 
 	platformtest.Invariants(t, there)
 }
 
+// A dump of one database holds no roles: restored where there are none, it has lost
+// all grants, and without privileges the revokes, too. Migrating brings them back.
+func TestMigrateBringsBackTheRightsThatARestoreLost(t *testing.T) {
+	t.Parallel()
+	pgDump, pgRestore := program(t, "pg_dump"), program(t, "pg_restore")
+	dsn := platformtest.DSN(t)
+	pool := platformtest.Pool(t, dsn)
+	const rights = `
+		select string_agg(what, E'\n' order by what) from (
+		  select format('%s %s: %s may %s', kind, object, a.grantee::regrole, a.privilege_type) as what
+		    from (select 'schema' as kind, nspname::text as object, nspacl as acl from pg_namespace where nspname in ('mill', 'pgmill')
+		          union all
+		          select 'relation', c.oid::regclass::text, relacl from pg_class c where relnamespace in ('mill'::regnamespace, 'pgmill'::regnamespace)
+		          union all
+		          select 'column', format('%s.%s', a.attrelid::regclass, attname), attacl
+		            from pg_attribute a join pg_class c on c.oid = a.attrelid where relnamespace in ('mill'::regnamespace, 'pgmill'::regnamespace)
+		          union all
+		          select 'routine', p.oid::regprocedure::text, coalesce(proacl, acldefault('f', proowner))
+		            from pg_proc p where pronamespace in ('mill'::regnamespace, 'pgmill'::regnamespace)) o, aclexplode(acl) a
+		    join pg_roles owner on owner.rolsuper and owner.oid = 10
+		   where a.grantee <> owner.oid) x`
+	want := ask[string](t, pool, rights)
+	for _, tt := range []struct {
+		name    string
+		options []string
+	}{
+		{"with privileges", nil},
+		{"without privileges", []string{"--no-privileges"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			fresh := freshCluster(t)
+			dump := filepath.Join(clusterHome(t), "dump")
+			run := func(program string, args ...string) error {
+				out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+				if err != nil && !strings.Contains(string(out), `role "mill_reader" does not exist`) {
+					t.Fatalf("%s: %v\n%s", program, err, out)
+				}
+				return err
+			}
+			_ = run(pgDump, append(tt.options, "--format=custom", "--no-owner", "--file="+dump, "--dbname="+dsn)...)
+			if err := run(pgRestore, "--no-owner", "--dbname="+fresh, dump); (err != nil) != (tt.options == nil) {
+				t.Fatalf("pg_restore = %v: this test tests nothing", err)
+			}
+			there := platformtest.Pool(t, fresh)
+			if err := pg.Check(t.Context(), there); !errors.Is(err, pg.ErrNotMigrated) {
+				t.Errorf("Check of the restored database = %v, want ErrNotMigrated", err)
+			}
+			if changes, err := pg.Migrate(t.Context(), fresh, nil); err != nil || len(changes) != 1 {
+				t.Errorf("Migrate = %v, %v; want the code only", changes, err)
+			}
+			if got := ask[string](t, there, rights); got != want {
+				t.Errorf("rights are\n%s\nwant\n%s", got, want)
+			}
+			if err := pg.Check(t.Context(), there); err != nil {
+				t.Errorf("Check after Migrate = %v", err)
+			}
+			if changes, err := pg.Migrate(t.Context(), fresh, nil); err != nil || len(changes) != 0 {
+				t.Errorf("Migrate again = %v, %v; want nothing to do", changes, err)
+			}
+		})
+	}
+}
+
 // A dump restored beside its original, in the same cluster, needs no repair: the
 // transaction ids go on.
 func TestRestoreIntoTheSameCluster(t *testing.T) {
@@ -210,15 +274,14 @@ func TestTransactionIDsWrapAround(t *testing.T) {
 	platformtest.Invariants(t, pool)
 }
 
-// freshCluster is a second server, which lives as long as the test, with the roles
-// that a cluster has after its first migration.
+// freshCluster is a second server, which lives as long as the test.
 func freshCluster(t *testing.T) (dsn string) {
 	t.Helper()
 	home := clusterHome(t)
 	server, err := pg.StartPrivate(t.Context(), pg.PrivateOptions{Dir: home, Fast: true, Linger: 100 * time.Millisecond,
 		Settings: map[string]string{"shared_buffers": "16MB", "max_prepared_transactions": "5"}})
 	if errors.Is(err, pg.ErrNoBinaries) {
-		t.Skip(err)
+		t.Skipf("this test needs a Postgres of its own: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -227,14 +290,6 @@ func freshCluster(t *testing.T) (dsn string) {
 		_ = server.Close()
 		stopped(t, home)
 	})
-	conn, err := pgx.Connect(t.Context(), server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	for _, role := range []string{"mill_reader", "mill_emitter", "mill_operator", "mill_approver", "mill_worker", "pgmill_runtime", "pgmill_api", "pgmill_cleanup"} {
-		must(t, conn, `create role `+role)
-	}
 	return server.DSN()
 }
 
@@ -309,7 +364,7 @@ func restore(t *testing.T, pgDump, from, to string) (dsn string) {
 	}
 	u.Path = "/" + database
 	var script, said bytes.Buffer
-	dump := exec.CommandContext(t.Context(), pgDump, "--no-owner", "--dbname="+from)
+	dump := exec.CommandContext(t.Context(), pgDump, "--no-owner", "--no-privileges", "--dbname="+from)
 	dump.Stdout, dump.Stderr = &script, &said
 	if err := dump.Run(); err != nil {
 		t.Fatalf("pg_dump: %v\n%s", err, said.String())
@@ -319,6 +374,9 @@ func restore(t *testing.T, pgDump, from, to string) (dsn string) {
 	load.Stdin, load.Stderr = &script, &said
 	if err := load.Run(); err != nil {
 		t.Fatalf("psql: %v\n%s", err, said.String())
+	}
+	if _, err := pg.Migrate(t.Context(), u.String(), nil); err != nil {
+		t.Fatalf("migrate what was restored: %v", err)
 	}
 	return u.String()
 }
@@ -332,7 +390,7 @@ func program(t *testing.T, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("this test needs Postgres's %s: %v", name, err)
 	}
 	return path
 }

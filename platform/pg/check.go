@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/migrations"
 )
@@ -18,18 +17,29 @@ var ErrNotMigrated = errors.New("the database is not migrated for this build: ru
 // ErrGrantMissing is wrapped by the error of Check that names the missing grant.
 var ErrGrantMissing = errors.New("a grant is missing")
 
+// Querier is a pool or one connection.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // Check says whether a host can run on this database: migrated, with code at least
 // as new as this build's, and with the rights that running needs (DML only).
-func Check(ctx context.Context, pool *pgxpool.Pool) error {
+func Check(ctx context.Context, db Querier) error {
 	var exists bool
 	// Not to_regclass, which refuses who may not use the schema.
-	if err := pool.QueryRow(ctx, "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'pgmill' and c.relname = 'build')").Scan(&exists); err != nil {
+	if err := db.QueryRow(ctx, "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'pgmill' and c.relname = 'build')").Scan(&exists); err != nil {
 		return err
 	}
 	if !exists {
 		return ErrNotMigrated
 	}
-	if err := checkGrants(ctx, pool); err != nil {
+	if rights, err := granted(ctx, db); err != nil {
+		return err
+	} else if !rights { // no GRANT to one role mends that
+		return ErrNotMigrated
+	}
+	if err := checkGrants(ctx, db); err != nil {
 		return err
 	}
 	files, err := migrations.FS.ReadDir(".")
@@ -37,10 +47,10 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	var applied int
-	if err := pool.QueryRow(ctx, "select count(*) from pgmill.goose_db_version where is_applied and version_id > 0").Scan(&applied); err != nil {
+	if err := db.QueryRow(ctx, "select count(*) from pgmill.goose_db_version where is_applied and version_id > 0").Scan(&applied); err != nil {
 		return err
 	}
-	code, err := planCode(ctx, pool)
+	code, err := planCode(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -51,8 +61,8 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // checkGrants names the grant that mends what is missing.
-func checkGrants(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, `
+func checkGrants(ctx context.Context, db Querier) error {
+	rows, err := db.Query(ctx, `
 		select t.need from (
 		  select format('%s on table %s.%I', p.priv, n.nspname, c.relname) as need, has_table_privilege(c.oid, p.priv) as ok
 		    from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -77,7 +87,7 @@ func checkGrants(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	var role string
-	if err := pool.QueryRow(ctx, "select quote_ident(current_user)").Scan(&role); err != nil {
+	if err := db.QueryRow(ctx, "select quote_ident(current_user)").Scan(&role); err != nil {
 		return err
 	}
 	more := ""

@@ -91,13 +91,13 @@ func applyCodeIn(ctx context.Context) func(tx pgx.Tx) error {
 	}
 }
 
-func planCode(ctx context.Context, pool *pgxpool.Pool) (Change, error) {
+func planCode(ctx context.Context, db Querier) (Change, error) {
 	c := Change{Part: "code", Version: Ordinal, Name: "sql/" + codeFiles()[0] + " and " + fmt.Sprint(len(codeFiles())-1) + " more"}
 	var there bool
-	if err := pool.QueryRow(ctx, "select to_regclass('pgmill.build') is not null").Scan(&there); err != nil || !there {
+	if err := db.QueryRow(ctx, "select to_regclass('pgmill.build') is not null").Scan(&there); err != nil || !there {
 		return c, err
 	}
-	rows, err := pool.Query(ctx, "select ordinal, hash from pgmill.build")
+	rows, err := db.Query(ctx, "select ordinal, hash from pgmill.build")
 	if err != nil {
 		return c, err
 	}
@@ -106,8 +106,30 @@ func planCode(ctx context.Context, pool *pgxpool.Pool) (Change, error) {
 		Hash    string
 	}
 	have, err := pgx.CollectRows(rows, pgx.RowToStructByPos[build])
+	if err != nil {
+		return c, err
+	}
+	rights, err := granted(ctx, db)
 	c.Applied = slices.ContainsFunc(have, func(b build) bool {
-		return b.Ordinal > Ordinal || b.Ordinal == Ordinal && b.Hash == CodeHash()
+		return b.Ordinal > Ordinal || b.Ordinal == Ordinal && b.Hash == CodeHash() && rights
 	})
 	return c, err
+}
+
+// granted reports whether the roles and rights of sql/views/900_grants.sql are in
+// place. They are not after a restore where the roles did not exist, or without
+// privileges: either loses all of a role's at once, so one of each role's is looked at,
+// and what everybody may do who should not.
+func granted(ctx context.Context, db Querier) (all bool, err error) {
+	err = db.QueryRow(ctx, `
+		select not exists (
+		  select from unnest(array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
+		                           'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup']) name
+		   where not exists (select from pg_roles r, pg_namespace n, aclexplode(n.nspacl) a
+		                      where r.rolname = name and n.nspname = 'mill' and a.grantee = r.oid))
+		   and not exists (
+		  select from pg_proc p join pg_namespace n on n.oid = p.pronamespace,
+		         aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+		   where n.nspname = 'mill' and a.grantee = 0)`).Scan(&all)
+	return all, err
 }

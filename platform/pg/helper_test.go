@@ -2,16 +2,12 @@ package pg_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"net/url"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/platform/pg"
@@ -57,60 +53,26 @@ func open(t *testing.T, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-type db interface {
-	Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
-	QueryRow(context.Context, string, ...any) pgx.Row
-}
+type db = pgtest.DB
 
 func must(t testing.TB, db db, query string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), query, args...); err != nil {
-		t.Fatalf("%.300s: %v", query, err)
-	}
+	pgtest.Exec(t, db, query, args...)
 }
 
 func ask[T any](t testing.TB, db db, query string, args ...any) T {
 	t.Helper()
-	var v T
-	if err := db.QueryRow(t.Context(), query, args...).Scan(&v); err != nil {
-		t.Fatalf("%.300s: %v", query, err)
-	}
-	return v
+	return pgtest.Ask[T](t, db, query, args...)
 }
 
-// session is a connection in an open transaction of its own.
 func session(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	must(t, conn, "begin")
-	return conn
+	return pgtest.Session(t, dsn)
 }
 
-// newRole makes a role that owns nothing and is a member of groups; it returns its
-// name and the DSN with it.
 func newRole(t *testing.T, dsn string, groups ...string) (role, as string) {
 	t.Helper()
-	admin := open(t, dsn)
-	role, password := "pgmill_test_"+strings.ToLower(rand.Text()[:10]), rand.Text()
-	must(t, admin, fmt.Sprintf(`create role %s login password '%s'`, role, password))
-	t.Cleanup(func() {
-		if _, err := admin.Exec(context.Background(), `drop owned by `+role+`; drop role `+role); err != nil {
-			t.Errorf("drop role: %v", err)
-		}
-	})
-	for _, g := range groups {
-		must(t, admin, fmt.Sprintf(`grant %s to %s`, g, role))
-	}
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal("the DSN is no URL")
-	}
-	u.User = url.UserPassword(role, password)
-	return role, u.String()
+	return pgtest.Role(t, dsn, groups...)
 }
 
 // until waits for something to become true, 30 s at the most.

@@ -62,7 +62,7 @@ type testHome struct {
 func newHome(t *testing.T, as *syscall.Credential) testHome {
 	t.Helper()
 	if _, err := findBinaries(binaryFolders(), 0); err != nil {
-		t.Skip(err)
+		t.Skipf("this test needs a Postgres of its own: %v", err)
 	}
 	// Not t.TempDir: the server's user could not get there.
 	dir, err := os.MkdirTemp("", "pgmill-private-test-*")

@@ -36,7 +36,7 @@ func everyone(t *testing.T, test func(t *testing.T, as *syscall.Credential)) {
 		t.Parallel()
 		nobody, err := user.Lookup("nobody")
 		if err != nil {
-			t.Skip(err)
+			t.Skipf("this test needs a user nobody: %v", err)
 		}
 		uid, _ := strconv.Atoi(nobody.Uid)
 		gid, _ := strconv.Atoi(nobody.Gid)

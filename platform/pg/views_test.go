@@ -62,7 +62,7 @@ var bigScan = regexp.MustCompile(`Seq Scan on (event|log_0|audit)\b`)
 // do not depend on who else uses the machine.
 func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 	if testing.Short() {
-		t.Skip("fills tables")
+		t.Skip("fills tables; run it without -short")
 	}
 	t.Parallel()
 	n, within := 100_000, time.Second

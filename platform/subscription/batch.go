@@ -141,6 +141,7 @@ func (h *holder) isolate(ctx context.Context, events []platform.Event, f *failed
 				return err
 			}
 			if pf != nil { // the events before fail too: search from the start
+				h.batchFailed(f.index, pf)
 				return h.oneByOne(ctx, events[:f.index])
 			}
 			if h.st.Pos < events[f.index-1].Pos { // it was slow this time and settled early: read on
@@ -154,6 +155,7 @@ func (h *holder) isolate(ctx context.Context, events []platform.Event, f *failed
 		}
 		return h.one(ctx, events[f.index], tries)
 	}
+	h.batchFailed(len(events), f)
 	return h.oneByOne(ctx, events)
 }
 

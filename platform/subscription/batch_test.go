@@ -366,6 +366,34 @@ func TestPrefixThatIsSettledEarlyLosesNothing(t *testing.T) {
 	w.once(numbered(6)...)
 }
 
+// A batch that fails without saying at which event, and whose events then go well one
+// by one, is told of in one line by its reason only, however often it happens.
+func TestBatchFailureThatNobodyOwnsIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.batchSub("test.one", func(_ context.Context, _ pgx.Tx, es []platform.Event) error {
+		if len(es) > 1 {
+			return platform.Because("test.together", errors.New("C4NARY"))
+		}
+		return nil
+	})
+	s.Batch = 5
+	w.emit(numbered(10)...)
+	log := &lines{}
+	platformtest.HostWith(t, &host.Worker{Database: w.dsn, Log: host.NewLogger(log, "json", nil)}, s)
+	w.caughtUp("test.one")
+	w.once(numbered(10)...)
+	if got, want := w.noted(), "5 1 1 1 1 1 5 1 1 1 1 1"; got != want {
+		t.Errorf("batches of %s; want %s", got, want)
+	}
+	if n := log.count("batch failed"); n != 1 || log.count(`"reason":"test.together"`) != 1 {
+		t.Errorf("%d lines of failed batches; want one with the reason", n)
+	}
+	if log.count("C4NARY") > 0 {
+		t.Errorf("the error's text is in the log")
+	}
+}
+
 // A HandleBatch that takes too long for its batch gets smaller ones.
 func TestBatchThatTimesOutIsMadeSmaller(t *testing.T) {
 	t.Parallel()

@@ -49,21 +49,25 @@ type Engine struct {
 	mu        sync.Mutex
 	holding   map[string]int // subscription → shards held here
 	idle      []*holder      // those that would do an errand, the last to have worked last
+	shards    map[string]int // subscription → how many it has: its row says so, not the code
 }
 
 // Observe hears what happens; each field may be nil.
 type Observe struct {
 	Handled func(events int, took time.Duration) // a batch committed
 	Failed  func(reason platform.Reason)         // one attempt failed
-	Lost    func()                               // a stale holder's settle was refused
-	Parked  func()
-	Stopped func() // a shard is held
+	// BatchFailed hears of a batch whose events are now tried one by one.
+	BatchFailed func()
+	Lost        func() // a stale holder's settle was refused
+	Parked      func()
+	Stopped     func() // a shard is held
 }
 
 // Init must be called before anything else.
 func (e *Engine) Init() {
 	e.drain = make(chan struct{})
 	e.holding = map[string]int{}
+	e.shards = map[string]int{}
 	if e.Linger == 0 {
 		e.Linger = 2 * time.Second
 	}
@@ -90,11 +94,13 @@ func (e *Engine) Declare(ctx context.Context) error {
 		if err := q.FunctionDeclare(ctx, db.FunctionDeclareParams{Name: d.Name, Kind: d.Kind, Module: d.Module, Listens: d.Listens, Reason: reason}); err != nil {
 			return fmt.Errorf("declare function %s: %w", d.Name, err)
 		}
-		if err := q.SubscriptionDeclare(ctx, db.SubscriptionDeclareParams{
+		shards, err := q.SubscriptionDeclare(ctx, db.SubscriptionDeclareParams{
 			Name: s.Name, Likes: likes(s.Events), OrderBy: string(s.Key), Shards: int32(s.Shards), Batch: int32(s.Batch),
-			MaxAttempts: int32(s.MaxAttempts), OnPoison: string(s.OnPoison), Replayable: s.Replayable, TimeoutSeconds: s.Timeout.Seconds()}); err != nil {
+			MaxAttempts: int32(s.MaxAttempts), OnPoison: string(s.OnPoison), Replayable: s.Replayable, TimeoutSeconds: s.Timeout.Seconds()})
+		if err != nil {
 			return fmt.Errorf("declare subscription %s: %w", s.Name, err)
 		}
+		e.sharded(s.Name, shards)
 		start := news.Head
 		if s.From == platform.FromZero {
 			start = 0
@@ -146,6 +152,13 @@ func (e *Engine) track(name string, by int) {
 	e.holding[name] += by
 }
 
+// sharded notes how many shards a subscription has now.
+func (e *Engine) sharded(name string, shards int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.shards[name] = int(shards)
+}
+
 // crowded reports whether shards may wait for one of this host's places.
 func (e *Engine) crowded() bool {
 	if e.MaxClaims == 0 {
@@ -161,14 +174,16 @@ func (e *Engine) crowded() bool {
 }
 
 // News makes claims for the subscriptions that fresh events of these types concern,
-// unless all their shards are held here already. nil types concern all.
+// unless all their shards are held here already. nil types concern all. How many
+// there are is as of the last time that one was opened here: of shards that were made
+// since, the poll makes the first claim.
 func (e *Engine) News(ctx context.Context, types []string) error {
 	var names []string
 	for _, s := range e.Subscriptions {
 		e.mu.Lock()
-		held := e.holding[s.Name]
+		all := e.holding[s.Name] >= e.shards[s.Name]
 		e.mu.Unlock()
-		if held < s.Shards && concerns(s, types) {
+		if !all && concerns(s, types) {
 			names = append(names, s.Name)
 		}
 	}

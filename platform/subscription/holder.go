@@ -45,6 +45,7 @@ type holder struct {
 	errands chan errand
 	eager   bool // its last errand was worth it
 	listed  bool // it has volunteered for the next
+	batches int  // that failed, and nobody said at which event
 	untrack func()
 }
 
@@ -130,6 +131,7 @@ func (h *holder) open(ctx context.Context) error {
 		return claim.ErrLost
 	}
 	h.st, h.scanned = st, st.Pos
+	h.sharded(h.sub.Name, st.Shards)
 	h.parked = map[string]bool{}
 	for _, k := range st.ParkedKeys {
 		h.parked[k] = true
@@ -216,8 +218,23 @@ func (h *holder) write(ctx context.Context, f func(tx pgx.Tx) error) error {
 // move settles a cursor that passes over events that are not the shard's.
 func (h *holder) move(ctx context.Context, to int64) error {
 	return h.write(ctx, func(tx pgx.Tx) error {
-		return h.settleIn(ctx, db.New(tx), to)
+		q := db.New(tx)
+		if err := h.unchanged(ctx, q); err != nil {
+			return err
+		}
+		return h.settleIn(ctx, q, to)
 	})
+}
+
+// unchanged fails with errMoved if what was read since the shard was opened may not
+// be so any more: somebody changed the shard, or a crash took positions back. It comes
+// first in a transaction that settles what another one has read.
+func (h *holder) unchanged(ctx context.Context, q *db.Queries) error {
+	version, err := q.ShardVersion(ctx, db.ShardVersionParams{Name: h.sub.Name, No: h.no})
+	if err == nil && version != h.st.Version {
+		return errMoved
+	}
+	return err
 }
 
 // note writes down which event is handled next, so that a host's death with it counts.
@@ -256,7 +273,13 @@ func (h *holder) release(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, h.Control, func(tx pgx.Tx) error {
 		q := db.New(tx)
 		if h.scanned > h.st.Pos && h.st.Ours {
-			if err := h.settleIn(ctx, q, h.scanned); err != nil {
+			err := h.unchanged(ctx, q)
+			if err == nil {
+				err = h.settleIn(ctx, q, h.scanned)
+			} else if errors.Is(err, errMoved) {
+				err = nil // what was read is read again by the next holder
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -18,6 +18,18 @@ func (h *holder) failedOnce(e platform.Event, f *failed) {
 	}
 }
 
+// batchFailed tells of a failed batch of which nobody knows the failing event. Its
+// events are tried one by one, and may all go well then: the one that does not is
+// told with its error, this only by its reason, the first and then each hundredth.
+func (h *holder) batchFailed(events int, f *failed) {
+	if h.Observe.BatchFailed != nil {
+		h.Observe.BatchFailed()
+	}
+	if h.batches++; h.batches%100 == 1 {
+		h.log.Warn("batch failed; its events are tried one by one", "events", events, "reason", string(f.reason), "batches", h.batches)
+	}
+}
+
 // fail writes down what becomes of an event after its tries-th failure. Unless it
 // is parked, the claim is given back.
 func (h *holder) fail(ctx context.Context, e platform.Event, tries int32, f *failed) error {
@@ -49,6 +61,9 @@ func (h *holder) park(ctx context.Context, e platform.Event, tries int32, reason
 	key := h.orderKey(e)
 	err = h.write(ctx, func(tx pgx.Tx) error {
 		q := db.New(tx)
+		if err := h.unchanged(ctx, q); err != nil {
+			return err
+		}
 		parked, err = q.ShardPark(ctx, db.ShardParkParams{Name: h.sub.Name, No: h.no, Pos: e.Pos, Key: key, Attempts: tries, Reason: string(reason)})
 		if err != nil || !parked {
 			return err

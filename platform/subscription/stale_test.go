@@ -48,11 +48,11 @@ func TestF49StaleSettleIsRefused(t *testing.T) {
 		{name: "the claim was taken back", said: 1, want: "e1 e2", then: "select mill.resume_subscription('test.one')",
 			sql: "select mill.pause_subscription('test.one'); delete from pgmill.river_job where state = 'running'"},
 		{name: "the claim was taken back and given to another", said: 1, want: "e1 e2", then: "delete from pgmill.river_job",
-			sql: `with gone as (delete from pgmill.river_job where state = 'running' returning 1)
+			sql: `insert into pgmill.instance (kind, id, ttl) values ('worker', 'other', '1 hour');
+				with gone as (delete from pgmill.river_job where state = 'running' returning 1)
 				insert into pgmill.river_job (state, attempted_at, attempted_by, args, kind, queue, max_attempts, unique_key, unique_states)
 				select 'running', now(), array['other'], '{"shard": 0, "subscription": "test.one"}', 'subscription:test.one', 'subscription', 1, pgmill.claim_key('test.one', 0), b'01000001'
-				  from gone;
-				insert into pgmill.instance (kind, id, ttl) values ('worker', 'other', '1 hour')`},
+				  from gone`},
 		{name: "the cursor was moved on", want: "", sql: "select mill.move_subscription('test.one', 'now')"},
 		{name: "the cursor was moved to where it is", want: "e1 e2", sql: "select mill.move_subscription('test.one', 'zero')"},
 		{name: "the failing event was dropped", want: "e2", then: "select 1",

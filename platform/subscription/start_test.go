@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
 
@@ -83,7 +85,7 @@ func TestHostWithNothingThatRunsStartsAllTheSame(t *testing.T) {
 	w.wait("select reason = 'owner_matrix_incomplete' from mill.subscriptions")
 }
 
-// F35: a claim for a function that no live host has waits for one and says so; a
+// F35, N31: a claim for a function that no live host has waits for one and says so; a
 // host without the function neither takes nor drops it.
 func TestF35FunctionWithoutALiveHostWaits(t *testing.T) {
 	t.Parallel()
@@ -127,6 +129,35 @@ func TestShardCountIsData(t *testing.T) {
 	if got := ask[int](w, "select count(*) from mill.subscriptions where position = 30"); got != 3 {
 		t.Errorf("%d shards at the head; want 3", got)
 	}
+}
+
+// N2: a bell makes the claims of all shards that the row has, also where the code
+// says fewer and one of them is held: nothing waits for the poll.
+func TestNewsReachShardsBeyondTheCodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	started, goOn := make(chan struct{}), make(chan struct{})
+	s := w.sub("test.one", func(_ context.Context, _ pgx.Tx, e platform.Event) error {
+		if e.Target == "slow" {
+			close(started)
+			<-goOn
+		}
+		return nil
+	})
+	s.Shards = 8
+	platformtest.Stop(t, w.host(s))
+	s.Shards = 1
+	platformtest.HostWith(t, &host.Worker{Database: w.dsn, Poll: time.Hour}, s)
+	ring := func() { w.exec("select pg_notify('pgmill', '')") } // no poll, so nobody armed the emitters' own
+	w.emit("slow")
+	ring()
+	<-started
+	w.emit(numbered(30)...)
+	ring()
+	w.wait(`select count(*) = (select count(*) from pgmill.event e where e.target <> 'slow'
+		and hashtext(e.target) & 7 <> hashtext('slow') & 7) from effect`)
+	close(goOn)
+	w.wait("select count(*) = 31 from effect")
 }
 
 func TestOrderOfAKeyAndOfATarget(t *testing.T) {

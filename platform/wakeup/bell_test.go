@@ -203,7 +203,7 @@ func TestBellThatIsNeverHeardIsNotUp(t *testing.T) {
 func TestBellFindsOutThatItIsDeaf(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("waits for the second probe, 30 s")
+		t.Skip("waits for the second probe, 30 s; run it without -short")
 	}
 	dsn := pgtest.Database(t, nil, "empty")
 	silent, whole := fault.NewWire(t, dsn), fault.NewWire(t, dsn)

@@ -20,6 +20,7 @@ import (
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/platformtest"
 	"github.com/pgmill/pgmill/platform/platformtest/fault"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // soak says that the long form of a test is wanted.
@@ -34,20 +35,14 @@ func effects(t *testing.T) (string, *pgxpool.Pool) {
 	return dsn, pool
 }
 
-func sql(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+func sql(t testing.TB, db pgtest.DB, query string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, db, query, args...)
 }
 
-func ask[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+func ask[T any](t testing.TB, db pgtest.DB, query string, args ...any) T {
 	t.Helper()
-	var got T
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&got); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return got
+	return pgtest.Ask[T](t, db, query, args...)
 }
 
 // noting is a subscription that notes each event once.
@@ -96,7 +91,7 @@ func at(sorted []time.Duration, share float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(share*float64(len(sorted))))].Round(10 * time.Microsecond)
 }
 
-// N26: everything is done by the poll alone, when LISTEN has nowhere to go; the host
+// N3, N26: everything is done by the poll alone, when LISTEN has nowhere to go; the host
 // and the health view say so, and readiness does not care (N76).
 func TestPollAloneIsEnough(t *testing.T) {
 	t.Parallel()

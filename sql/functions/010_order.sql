@@ -144,7 +144,7 @@ end $$;
 -- types arrived (null: too many to say, or nothing is new). advanced is -1 if another
 -- host is at it. hush_ms > 0 keeps emitters silent for so long. Commits without
 -- waiting for the disk: whoever commits a cursor past these positions flushes them
--- too, and who has only seen them is stopped by check_head.
+-- too, and who has only seen them is stopped by shard_version.
 create or replace function pgmill.look(seen bigint, hush_ms int, out advanced bigint, out head bigint, out types text[])
 language plpgsql volatile
 set enable_seqscan = off

@@ -1,17 +1,31 @@
 -- A shard in the hands of its holder.
 
+-- What a holder of a shard has read is good as long as this is the same: it changes
+-- with whatever somebody else does to the shard, and with a crash of the server, which
+-- takes the last positions back.
+create or replace function pgmill.shard_version(name text, no int) returns int
+language plpgsql stable
+as $$
+begin
+  return (select s.version # coalesce((select e.n from pgmill.epoch e where e.one), 0)
+            from pgmill.shard s where s.subscription = name and s.shard = no);
+end $$;
+
 -- What the holder goes by, and whether the claim is still its own. No row: the shard
 -- is gone.
 create or replace function pgmill.open_shard(claim bigint, name text, no int)
 returns table (ours boolean, n bigint, pos bigint, version int, likes text[], shards int, by_key boolean, batch int, max_attempts int, on_poison text,
                timeout_ms bigint, runnable boolean, failing_pos bigint, attempts int, reason text, held boolean, suspect_left int,
                parked_keys text[], replay_keys text[])
-language plpgsql stable
+language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
+  if not exists (select from pgmill.epoch) then
+    insert into pgmill.epoch (n) values ((random() * 2147483647)::int) on conflict do nothing;
+  end if;
   return query
-  select exists (select from pgmill.river_job j where j.id = claim and j.state = 'running'), c.n, c.pos, s.version, f.likes, f.shards, f.order_by = 'key', f.batch, f.max_attempts, f.on_poison,
+  select exists (select from pgmill.river_job j where j.id = claim and j.state = 'running'), c.n, c.pos, pgmill.shard_version(open_shard.name, no), f.likes, f.shards, f.order_by = 'key', f.batch, f.max_attempts, f.on_poison,
          (extract(epoch from f.timeout) * 1000)::bigint,
          f.paused_at is null and (s.next_retry_at is null or s.next_retry_at <= now()) and (s.held_at is null or s.next_retry_at is not null),
          s.failing_pos, s.attempts, s.reason, s.held_at is not null, s.suspect_left,
@@ -24,19 +38,21 @@ begin
 end $$;
 
 -- First statement of a handler's transaction: bounds how long an idle one lives and
--- answers the version, so that a pause or a moved cursor is seen before any work.
+-- answers the version, so that a pause, a moved cursor or a crash is seen before any
+-- work.
 create or replace function pgmill.begin_shard(name text, no int, idle_ms bigint) returns int
 language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
   perform set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
-  return (select version from pgmill.shard where subscription = name and shard = no);
+  return pgmill.shard_version(name, no);
 end $$;
 
 -- A crash takes back the last positions, which are committed without waiting for the
--- disk, and they are given again to whatever was committed. Who has seen them must
--- not go by them: MI102 until the log is as long as it was.
+-- disk, and they are given again to whatever was committed. A host may still know the
+-- head of before: MI102 until the log is as long as it was. What was read by then is
+-- shard_version's to refuse.
 create or replace function pgmill.check_head(upto bigint) returns void
 language plpgsql stable
 as $$

@@ -9,8 +9,9 @@ set kind = excluded.kind,
     reason = excluded.reason,
     declared_at = now();
 
--- name: SubscriptionDeclare :exec
--- shards, paused_at and the cursors are data: a later declaration leaves them.
+-- name: SubscriptionDeclare :one
+-- shards, paused_at and the cursors are data: a later declaration leaves them, and
+-- hears how many shards there are.
 insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
 values (@name, @likes::text[], @order_by, @shards, @batch, @max_attempts, @on_poison, @replayable, make_interval(secs => @timeout_seconds::float8))
 on conflict (name) do update
@@ -19,7 +20,8 @@ set likes = excluded.likes,
     max_attempts = excluded.max_attempts,
     on_poison = excluded.on_poison,
     replayable = excluded.replayable,
-    timeout = excluded.timeout;
+    timeout = excluded.timeout
+returning shards;
 
 -- name: SubscriptionShards :execrows
 -- Makes the shards that are missing, each with its first cursor at the position
@@ -45,6 +47,9 @@ select s.ours::boolean as ours, s.n::bigint as n, s.pos::bigint as pos, s.versio
        s.held::boolean as held, s.suspect_left::int as suspect_left,
        s.parked_keys::text[] as parked_keys, s.replay_keys::text[] as replay_keys
 from pgmill.open_shard(@claim, @name, @no) s;
+
+-- name: ShardVersion :one
+select coalesce(pgmill.shard_version(@name, @no), -1)::int;
 
 -- name: ShardNote :exec
 select pgmill.note_shard(@claim, @name, @no, @pos);

@@ -1,4 +1,21 @@
--- Who may do what. The runtime role has DML only; readers see views only.
+-- Who may do what. The runtime role has DML only; readers see views only. Roles are
+-- the cluster's, and a dump of the database does not hold them: here, so that a
+-- migration of a restored database brings them back with their grants (platform/pg).
+do $$
+declare
+  role text;
+begin
+  foreach role in array array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
+                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup'] loop
+    if not exists (select from pg_roles where rolname = role) then
+      begin
+        execute format('create role %I nologin', role);
+      exception
+        when duplicate_object or unique_violation then null; -- another database of this cluster was faster
+      end;
+    end if;
+  end loop;
+end $$;
 do $$
 declare
   f regprocedure;

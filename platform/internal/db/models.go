@@ -47,6 +47,11 @@ type PgmillCursor struct {
 	At           time.Time
 }
 
+type PgmillEpoch struct {
+	One bool
+	N   int32
+}
+
 type PgmillEvent struct {
 	ID        int64
 	Xid       pgtype.Uint64

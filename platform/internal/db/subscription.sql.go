@@ -255,7 +255,23 @@ func (q *Queries) ShardSettle(ctx context.Context, arg ShardSettleParams) error 
 	return err
 }
 
-const subscriptionDeclare = `-- name: SubscriptionDeclare :exec
+const shardVersion = `-- name: ShardVersion :one
+select coalesce(pgmill.shard_version($1, $2), -1)::int
+`
+
+type ShardVersionParams struct {
+	Name string
+	No   int32
+}
+
+func (q *Queries) ShardVersion(ctx context.Context, arg ShardVersionParams) (int32, error) {
+	row := q.db.QueryRow(ctx, shardVersion, arg.Name, arg.No)
+	var column_1 int32
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
+const subscriptionDeclare = `-- name: SubscriptionDeclare :one
 insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
 values ($1, $2::text[], $3, $4, $5, $6, $7, $8, make_interval(secs => $9::float8))
 on conflict (name) do update
@@ -265,6 +281,7 @@ set likes = excluded.likes,
     on_poison = excluded.on_poison,
     replayable = excluded.replayable,
     timeout = excluded.timeout
+returning shards
 `
 
 type SubscriptionDeclareParams struct {
@@ -279,9 +296,10 @@ type SubscriptionDeclareParams struct {
 	TimeoutSeconds float64
 }
 
-// shards, paused_at and the cursors are data: a later declaration leaves them.
-func (q *Queries) SubscriptionDeclare(ctx context.Context, arg SubscriptionDeclareParams) error {
-	_, err := q.db.Exec(ctx, subscriptionDeclare,
+// shards, paused_at and the cursors are data: a later declaration leaves them, and
+// hears how many shards there are.
+func (q *Queries) SubscriptionDeclare(ctx context.Context, arg SubscriptionDeclareParams) (int32, error) {
+	row := q.db.QueryRow(ctx, subscriptionDeclare,
 		arg.Name,
 		arg.Likes,
 		arg.OrderBy,
@@ -292,7 +310,9 @@ func (q *Queries) SubscriptionDeclare(ctx context.Context, arg SubscriptionDecla
 		arg.Replayable,
 		arg.TimeoutSeconds,
 	)
-	return err
+	var shards int32
+	err := row.Scan(&shards)
+	return shards, err
 }
 
 const subscriptionShards = `-- name: SubscriptionShards :execrows

@@ -25,11 +25,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 
 func ask[T any](t *testing.T, dsn, sql string, args ...any) T {
 	t.Helper()
-	var got T
-	if err := connect(t, dsn).QueryRow(t.Context(), sql, args...).Scan(&got); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return got
+	return pgtest.Ask[T](t, connect(t, dsn), sql, args...)
 }
 
 func TestServerIsASuperusers(t *testing.T) {
@@ -45,6 +41,7 @@ func TestServerIsASuperusers(t *testing.T) {
 
 func TestDatabaseIsMigratedOnceAndEachTestHasItsOwn(t *testing.T) {
 	t.Parallel()
+	pgtest.Server(t) // skips where there is none
 	var migrations atomic.Int32
 	migrate := func(ctx context.Context, dsn string) error {
 		migrations.Add(1)
@@ -102,6 +99,7 @@ func names(t *testing.T, dsns []string) []string {
 
 func TestDatabaseOfAMigrationThatFailedIsNotATemplate(t *testing.T) {
 	t.Parallel()
+	pgtest.Server(t) // skips where there is none
 	hash := fmt.Sprint(t.Name(), time.Now().UnixNano())
 	failing := &recorder{TB: t}
 	done := make(chan struct{})

@@ -1,0 +1,38 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// noConnection is what a person is told of a connection that was not made, and what
+// to look at. The driver's own text names every try, with and without TLS.
+func noConnection(err *pgconn.ConnectError) string {
+	c := err.Config
+	at := c.Host
+	if !strings.HasPrefix(at, "/") { // a folder of sockets
+		at = net.JoinHostPort(at, strconv.Itoa(int(c.Port)))
+	}
+	const look = "DATABASE_URL (or --database-url)"
+	var pe *pgconn.PgError
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &pe) && strings.HasPrefix(pe.Code, "28"):
+		return fmt.Sprintf("%s at %s: check the user and the password in %s", pe.Message, at, look)
+	case errors.As(err, &pe) && pe.Code == "3D000":
+		return fmt.Sprintf("%s at %s: create it (`createdb %s`), or correct %s", pe.Message, at, c.Database, look)
+	case errors.As(err, &pe):
+		return fmt.Sprintf("database unreachable: %s says: %s (SQLSTATE %s)", at, pe.Message, pe.Code)
+	case errors.As(err, &name):
+		return fmt.Sprintf("database unreachable: no host %s: check the host in %s", name.Name, look)
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
+		return fmt.Sprintf("database unreachable: connection refused at %s: start Postgres there, or correct %s; without it the profile local starts a private one", at, look)
+	}
+	return fmt.Sprintf("database unreachable: %v: check %s", err, look)
+}

@@ -1,0 +1,81 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// DB is a pool, a connection or a transaction.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Exec runs statements that must go well.
+func Exec(t testing.TB, db DB, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%.300s: %v", sql, err)
+	}
+}
+
+// Ask returns the one value that a query answers.
+func Ask[T any](t testing.TB, db DB, sql string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := db.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+		t.Fatalf("%.300s: %v", sql, err)
+	}
+	return v
+}
+
+// Session is a connection of its own in an open transaction, which the end of the
+// test rolls back if it is still open. options are begin's.
+func Session(t testing.TB, dsn string, options ...string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatalf("test session: %v", err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	Exec(t, conn, strings.Join(append([]string{"begin"}, options...), " "))
+	return conn
+}
+
+// Role makes a role that owns nothing and is a member of groups only, dropped at the
+// end of the test. It returns its name and the DSN with it.
+func Role(t testing.TB, dsn string, groups ...string) (name, as string) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal("test role: the DSN is no URL")
+	}
+	name, password := "pgmill_test_"+strings.ToLower(rand.Text()[:10]), rand.Text()
+	run := func(ctx context.Context, sql string) {
+		t.Helper()
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			t.Errorf("test role: %v", err)
+			return
+		}
+		defer conn.Close(ctx)
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Errorf("test role: %v", err) // not the statement: it has the password
+		}
+	}
+	create := fmt.Sprintf("create role %s login password '%s'", name, password)
+	for _, g := range groups {
+		create += fmt.Sprintf("; grant %s to %s", quoted(g), name)
+	}
+	run(t.Context(), create)
+	t.Cleanup(func() { run(context.Background(), fmt.Sprintf("drop owned by %s; drop role %s", name, name)) })
+	u.User = url.UserPassword(name, password)
+	return name, u.String()
+}
