@@ -366,7 +366,7 @@ var readsClock = strings.Fields(`
 	platform/host/demo_run.go platform/host/demo_lag.go platform/host/demo_traffic.go platform/host/worker.go
 	platform/internal/lease/lease.go
 	platform/pg/code.go platform/pg/private_keeper.go platform/pg/private_data.go
-	platform/subscription/batch.go platform/subscription/call.go platform/subscription/holder.go
+	platform/subscription/batch.go platform/subscription/call.go platform/subscription/errand.go platform/subscription/holder.go
 	platform/wakeup/bell.go platform/wakeup/loop.go`)
 
 // statements are the calls whose arguments reach the database.

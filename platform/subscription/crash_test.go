@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 func TestPositionsTakenBackByACrashAreReadAgain(t *testing.T) {
 	t.Parallel()
 	// Nobody flushes in the background what is committed without waiting for the disk.
-	server := fault.NewServer(t, map[string]string{"wal_writer_delay": "10s", "autovacuum": "off"})
+	server := fault.NewServer(t, map[string]string{"autovacuum": "off"})
 	if _, err := pg.Migrate(t.Context(), server.DSN, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +74,30 @@ func TestPositionsTakenBackByACrashAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	var writer int
+	if err := pool.QueryRow(t.Context(), `select pid from pg_stat_activity where backend_type = 'walwriter'`).Scan(&writer); err != nil {
+		t.Fatal(err)
+	}
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(writer, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Nobody flushes in the background what is committed without waiting for the disk.
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { _ = syscall.Kill(writer, syscall.SIGCONT) }) // gone, unless the test ended early
 	exec(`begin; set local synchronous_commit = off; select mill.emit('other.x', 'o' || g) from generate_series(1, 3) g; commit`)
 	look()
 	if err := h.batch(t.Context()); err != nil || h.scanned != 3 || h.st.Pos != 0 {
 		t.Fatalf("batch = %v; read up to %d, settled at %d; want 3, 0", err, h.scanned, h.st.Pos)
 	}
-	server.Kill()
-	for head := int64(-1); head != 0; { // the connections of before are dead
-		if err := pool.QueryRow(t.Context(), `select pgmill.head()`).Scan(&head); err == nil && head > 0 {
+	signal(syscall.SIGKILL)             // the server takes it for a crash, and recovers
+	for head, crashed := int64(-1), false; !crashed || head != 0; { // the connections of before die
+		switch err := pool.QueryRow(t.Context(), `select pgmill.head()`).Scan(&head); {
+		case err != nil:
+			crashed = true
+		case crashed && head > 0:
 			t.Fatalf("the head is %d after the crash: this test tests nothing", head)
 		}
 	}
