@@ -21,6 +21,8 @@ type operation struct {
 	warn func(name string, of func(flag string) string) string
 	// check says what is wrong with the flags together; nil: nothing can be.
 	check func(of func(flag string) string) error
+	// follow shows how far the subscription is afterwards, until it has caught up.
+	follow bool
 }
 
 type operationFlag struct {
@@ -60,20 +62,35 @@ var operations = []operation{
 			}
 			return fmt.Sprintf("%s of %s, shard %s, will never be handled; later events of its key will be.", what, name, of("shard"))
 		}},
-	{name: "move", short: "Move a subscription to now (skip) or zero (repeat)",
+	{name: "move", short: "Move a subscription to now (skip what waits), zero, a position or a time (repeat)",
 		sql:   "select mill.move_subscription($1, $2, $3)",
-		flags: []operationFlag{{name: "to", usage: "now: what waits is skipped; zero: everything is handled again"}},
+		flags: []operationFlag{{name: "to", usage: "now, zero, a position as in mill.events, or a time like 2026-11-29T18:00:00Z"}},
 		check: func(of func(string) string) error {
-			if to := of("to"); to != "now" && to != "zero" {
-				return errors.New("say --to now or --to zero")
+			if of("to") == "" {
+				return errors.New("say --to now, --to zero, --to POSITION or --to TIME")
 			}
 			return nil
 		},
 		warn: func(name string, of func(string) string) string {
-			if of("to") == "zero" {
-				return fmt.Sprintf("%s will handle every event again from the first: its effects happen a second time. Its parked events are forgotten, since they come again.", name)
+			if of("to") == "now" {
+				return fmt.Sprintf("What waits for %s is skipped and will never be handled, its failing and parked events included.", name)
 			}
-			return fmt.Sprintf("What waits for %s is skipped and will never be handled, its failing and parked events included.", name)
+			return fmt.Sprintf("%s will go on from %s: what it has handled after that it handles again, and its effects happen a second time; what lies between, if that is ahead, is skipped. Its failing and parked events are forgotten.", name, of("to"))
+		}},
+	{name: "replay", short: "Handle events again, from the first, a position or a time, and show how far it is",
+		sql: "select mill.move_subscription($1, $2, $3)", follow: true,
+		flags: []operationFlag{{name: "from", preset: "zero", usage: "zero, a position as in mill.events, or a time like 2026-11-29T18:00:00Z"}},
+		warn: func(name string, of func(string) string) string {
+			return fmt.Sprintf("%s will handle every event from %s on again: its effects happen a second time. Its parked events are forgotten, since they come again.", name, of("from"))
+		}},
+	{name: "reshard", short: "Change how many shards a subscription has; each key stays in order",
+		sql:   "select mill.reshard_subscription($1, $2::int, $3)",
+		flags: []operationFlag{{name: "shards", usage: "how many, 1 to 1024"}},
+		check: func(of func(string) string) error {
+			if of("shards") == "" {
+				return errors.New("say --shards N")
+			}
+			return nil
 		}},
 }
 
@@ -96,6 +113,10 @@ func (op operation) command(o *options) *cobra.Command {
 	if op.warn != nil {
 		cmd.Flags().BoolVar(&sure, "yes", false, "do it without asking")
 	}
+	detach := false
+	if op.follow {
+		cmd.Flags().BoolVar(&detach, "detach", false, "do not wait until it has caught up")
+	}
 	of := func(name string) string { return cmd.Flag(name).Value.String() }
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := op.checkFlags(of); err != nil {
@@ -116,7 +137,10 @@ func (op operation) command(o *options) *cobra.Command {
 				params = append(params, of(f.name))
 			}
 		}
-		return o.operate(cmd, cfg, op, append(params, nullable(*reason)))
+		if err := o.operate(cmd, cfg, op, append(params, nullable(*reason))); err != nil || !op.follow || detach {
+			return err
+		}
+		return o.watch(cmd.Context(), cfg, args[0])
 	}
 	return cmd
 }
@@ -124,7 +148,7 @@ func (op operation) command(o *options) *cobra.Command {
 // checkFlags finds numbers that are none here, before the database does.
 func (op operation) checkFlags(of func(string) string) error {
 	for _, f := range op.flags {
-		if v := of(f.name); v != "" && (f.name == "shard" || f.name == "pos") && strings.Trim(v, "0123456789") != "" {
+		if v := of(f.name); v != "" && (f.name == "shard" || f.name == "shards" || f.name == "pos") && strings.Trim(v, "0123456789") != "" {
 			return fmt.Errorf("--%s %q: write a number", f.name, v)
 		}
 	}

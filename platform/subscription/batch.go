@@ -17,7 +17,7 @@ func (h *holder) batch(ctx context.Context) error {
 	if h.alone() {
 		take = 1
 	}
-	upto := min(h.Feed.Head(), h.scanned+window)
+	upto := min(h.end(), h.scanned+window)
 	started := time.Now()
 	u, events, err := h.begin(ctx, func(b *pgx.Batch) {
 		b.Queue(sqlRead, h.scanned, upto, take, h.st.Likes, h.st.Shards, h.no, h.st.ByKey)

@@ -53,7 +53,7 @@ func (e *Engine) volunteered() *holder {
 // volunteer puts the holder on that list, withdraw takes it off again; an errand that
 // came in between is declined.
 func (h *holder) volunteer() {
-	if !h.eager || h.alone() {
+	if !h.eager || h.alone() || h.st.StopAt > 0 {
 		return
 	}
 	h.mu.Lock()

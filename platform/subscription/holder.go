@@ -143,7 +143,7 @@ func (h *holder) open(ctx context.Context) error {
 // spent, replay a key, run a batch, or wait for news.
 func (h *holder) step(ctx context.Context) error {
 	switch {
-	case h.draining() || !h.st.Runnable:
+	case h.draining() || !h.st.Runnable || h.st.StopAt > 0 && h.scanned >= h.st.StopAt:
 		return h.release(ctx)
 	case h.st.FailingPos > 0 && h.st.Attempts >= h.st.MaxAttempts && !h.st.Held:
 		return h.condemn(ctx)
@@ -151,11 +151,20 @@ func (h *holder) step(ctx context.Context) error {
 		return h.replay(ctx, h.st.ReplayKeys[0])
 	case h.others() > 0 && time.Since(h.since) > h.GiveBack, h.crowded() && time.Since(h.since) > h.Linger:
 		return h.release(ctx)
-	case h.scanned < h.Feed.Head():
+	case h.scanned < h.end():
 		return h.batch(ctx)
 	default:
 		return h.wait(ctx)
 	}
+}
+
+// end is the last position that the holder may read: the head, unless the shard is to
+// stop before it.
+func (h *holder) end() int64 {
+	if h.st.StopAt > 0 {
+		return min(h.Feed.Head(), h.st.StopAt)
+	}
+	return h.Feed.Head()
 }
 
 // wait lingers for news; a cursor that was only read past follows after a moment.
@@ -197,7 +206,7 @@ func (h *holder) wait(ctx context.Context) error {
 // quiet answers the head, if nothing up to it is news for the shard. A publisher
 // moves the head and wakes the watch in one step, so the head is read first.
 func (h *holder) quiet() (head int64, ok bool) {
-	head = h.Feed.Head()
+	head = h.end()
 	select {
 	case <-h.news.C:
 		return 0, false

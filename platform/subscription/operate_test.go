@@ -144,13 +144,20 @@ func TestHoldParkAndDropOfAFailingEvent(t *testing.T) {
 func TestOperationsRefuseWhatTheStateDoesNotAllow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.emit("e1")
 	w.host(w.sub("test.one", nil))
+	w.caughtUp("test.one")
 	for _, what := range []string{"mill.hold_subscription('%s')", "mill.park_subscription('%s')", "mill.drop_event('%s')"} {
 		w.refused("MI409", fmt.Sprintf("select "+what, "test.one"))
 		w.refused("MI404", fmt.Sprintf("select "+what, "test.none"))
 	}
 	w.refused("MI404", "select mill.hold_subscription('test.one', 7)")
-	w.refused("MI001", "select mill.move_subscription('test.one', 'back')")
+	for _, nowhere := range []string{"'back'", "'-1'", "''", "null", "'2026-13-01'", "'1e3'"} {
+		w.refused("MI001", "select mill.move_subscription('test.one', "+nowhere+")")
+	}
+	w.refused("MI001", "select mill.reshard_subscription('test.one', 0)")
+	w.refused("MI001", "select mill.reshard_subscription('test.one', null)")
+	w.refused("MI404", "select mill.reshard_subscription('test.none', 2)")
 	w.refused("MI404", "select mill.move_subscription('test.none', 'now')")
 	w.refused("MI409", "select mill.move_subscription('test.one', 'zero')") // not Replayable
 	if got := ask[int](w, "select count(*) from mill.audit"); got != 0 {

@@ -30,7 +30,7 @@ declare
   head bigint := pgmill.head();
 begin
   with free as materialized (
-    select s.subscription, s.shard, f.likes, f.shards, f.order_by = 'key' as by_key, c.n, c.pos,
+    select s.subscription, s.shard, f.likes, f.shards, f.order_by = 'key' as by_key, c.n, c.pos, least(head, r.stop_at) as upto,
            s.failing_pos is not null or s.suspect_left > 0
              or exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard and k.replay_pos is not null)
              or head - c.pos > look_ahead as sure
@@ -38,11 +38,12 @@ begin
       join pgmill.function d on d.name = f.name and d.reason is null
       join pgmill.shard s on s.subscription = f.name and s.shard < f.shards
      cross join lateral (select n, pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1) c
+      left join pgmill.reshard r on r.subscription = f.name
      where (names is null or f.name = any (names))
        and f.paused_at is null
        and (s.held_at is null or s.next_retry_at is not null)
        and (s.next_retry_at is null or s.next_retry_at <= now())
-       and (c.pos < head
+       and (c.pos < least(head, r.stop_at)
             or exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard and k.replay_pos is not null))
        and not exists (select from pgmill.river_job j
                         where j.unique_key = pgmill.claim_key(s.subscription, s.shard) and j.unique_key is not null
@@ -53,7 +54,7 @@ begin
   ), wanted as materialized (
     select free.*,
            sure or exists (select from pgmill.log g
-                            where g.pos > free.pos and g.pos <= head
+                            where g.pos > free.pos and g.pos <= free.upto
                               and pgmill.wants(free.likes, free.shards, free.shard, free.by_key, g.type, g.key_hash, g.target_hash)) as want
       from free
   ), claim as (
@@ -66,7 +67,7 @@ begin
     returning 1
   ), move as (
     insert into pgmill.cursor (subscription, shard, n, pos)
-    select subscription, shard, n + 1, head from wanted where not want
+    select subscription, shard, n + 1, upto from wanted where not want
     on conflict do nothing
     returning subscription, shard, n
   )
@@ -199,6 +200,7 @@ begin
   commit;
   rescued := pgmill.rescue(me);
   commit;
+  perform pgmill.finish_reshard(r.subscription) from pgmill.reshard r;
   select d.claims into claims from pgmill.derive_claims() d;
   select (extract(epoch from min(s.next_retry_at) - clock_timestamp()) * 1000)::bigint into next_due_ms
     from pgmill.shard s where s.next_retry_at > now();

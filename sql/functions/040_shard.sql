@@ -16,7 +16,7 @@ end $$;
 create or replace function pgmill.open_shard(claim bigint, name text, no int)
 returns table (ours boolean, n bigint, pos bigint, version int, likes text[], shards int, by_key boolean, batch int, max_attempts int, on_poison text,
                timeout_ms bigint, runnable boolean, failing_pos bigint, attempts int, reason text, held boolean, suspect_left int,
-               parked_keys text[], replay_keys text[])
+               stop_at bigint, parked_keys text[], replay_keys text[])
 language plpgsql volatile
 set enable_seqscan = off
 as $$
@@ -29,6 +29,7 @@ begin
          (extract(epoch from f.timeout) * 1000)::bigint,
          f.paused_at is null and (s.next_retry_at is null or s.next_retry_at <= now()) and (s.held_at is null or s.next_retry_at is not null),
          s.failing_pos, s.attempts, s.reason, s.held_at is not null, s.suspect_left,
+         (select r.stop_at from pgmill.reshard r where r.subscription = open_shard.name),
          array(select k.key from pgmill.parked_key k where k.subscription = open_shard.name and k.shard = no),
          array(select k.key from pgmill.parked_key k where k.subscription = open_shard.name and k.shard = no and k.replay_pos is not null)
     from pgmill.subscription f

@@ -150,8 +150,9 @@ begin
   return n || ' keys';
 end $$;
 
--- Moves all cursors of a subscription: to 'now' (skip what is waiting) or 'zero'
--- (everything again; only for subscriptions declared Replayable).
+-- Moves all cursors of a subscription: to 'now' (skip what is waiting), 'zero'
+-- (everything again), a position (the next event is the one there) or a time (the
+-- first one positioned at or after it). Back only for those declared Replayable.
 create or replace function mill.move_subscription(name text, destination text, reason text default null) returns text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -162,12 +163,16 @@ begin
   select s.replayable into f from pgmill.subscription s where s.name = move_subscription.name;
   if not found then
     raise exception using errcode = 'MI404', message = format('no subscription %s; see mill.subscriptions', quote_literal(name));
-  elsif destination not in ('now', 'zero') then
-    raise exception using errcode = 'MI001', message = 'a subscription moves to now or to zero';
-  elsif destination = 'zero' and not f.replayable then
-    raise exception using errcode = 'MI409', message = 'this subscription is not declared Replayable: its effects would happen twice';
   end if;
-  to_pos := case destination when 'now' then pgmill.head() else 0 end;
+  to_pos := pgmill.position_of(destination);
+  if not f.replayable and to_pos < (
+       select max(c.pos) from pgmill.shard s
+        cross join lateral (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) c
+        where s.subscription = name) then
+    raise exception using errcode = 'MI409', message = 'this subscription is not declared Replayable: its effects would happen twice';
+  elsif to_pos < coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0) then
+    raise exception using errcode = 'MI409', message = 'events after that position are archived; see mill.events for what is there';
+  end if;
   perform pgmill.touch(name);
   loop -- a holder may take the next n while we do
     begin
@@ -186,4 +191,27 @@ begin
   delete from pgmill.parked_key p where p.subscription = name;
   perform pgmill.note_audit('subscription.move', name || '@' || to_pos, reason);
   return 'moved to ' || to_pos;
+end $$;
+
+-- The position after which a subscription that is moved there goes on. MI001 for
+-- what is neither a word we know, nor a position, nor a time.
+create or replace function pgmill.position_of(destination text) returns bigint
+language plpgsql stable
+as $$
+declare
+  head bigint := pgmill.head();
+begin
+  if destination = 'now' then
+    return head;
+  elsif destination in ('zero', '0') then
+    return coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0);
+  elsif destination ~ '^[0-9]{1,18}$' then
+    return least(destination::bigint - 1, head);
+  elsif destination is null then
+    raise null_value_not_allowed;
+  end if;
+  return pgmill.pos_at(destination::timestamptz) - 1;
+exception
+  when invalid_datetime_format or datetime_field_overflow or invalid_text_representation or invalid_time_zone_displacement_value or null_value_not_allowed then
+    raise exception using errcode = 'MI001', message = 'a subscription moves to now, to zero, to a position, or to a time like 2026-11-29T18:00:00Z';
 end $$;

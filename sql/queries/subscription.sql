@@ -45,6 +45,7 @@ select s.ours::boolean as ours, s.n::bigint as n, s.pos::bigint as pos, s.versio
        s.on_poison::text as on_poison, s.timeout_ms::bigint as timeout_ms, s.runnable::boolean as runnable,
        coalesce(s.failing_pos, 0)::bigint as failing_pos, s.attempts::int as attempts, coalesce(s.reason, '')::text as reason,
        s.held::boolean as held, s.suspect_left::int as suspect_left,
+       coalesce(s.stop_at, 0)::bigint as stop_at,
        s.parked_keys::text[] as parked_keys, s.replay_keys::text[] as replay_keys
 from pgmill.open_shard(@claim, @name, @no) s;
 

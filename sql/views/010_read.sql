@@ -29,6 +29,7 @@ select s.subscription as name,
        case when d.reason is not null then d.reason
             when f.paused_at is not null then 'paused'
             when s.failing_pos is not null then 'event at ' || s.failing_pos
+            when c.pos >= (select r.stop_at from pgmill.reshard r where r.subscription = f.name) then 'reshard'
             when c.pos < h.head and j.instance is null and not live.any then 'no_live_host' end as blocked_by
   from pgmill.subscription f
   join pgmill.function d on d.name = f.name

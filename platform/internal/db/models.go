@@ -146,6 +146,15 @@ type PgmillParkedKey struct {
 	ParkedAt     time.Time
 }
 
+type PgmillReshard struct {
+	Subscription string
+	Shards       int32
+	StopAt       int64
+	AskedAt      time.Time
+	Scope        string
+	TraceID      *string
+}
+
 type PgmillShard struct {
 	Subscription string
 	Shard        int32
