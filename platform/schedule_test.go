@@ -70,7 +70,7 @@ func TestScheduleIsASubscriptionOfItsTicks(t *testing.T) {
 	if err := platform.NewRegistry().Add(sub); err != nil {
 		t.Errorf("Add of the subscription = %v", err)
 	}
-	if d := fmt.Sprint(sub.Describe(), sub.Events, sub.OnPoison, sub.Batch, sub.Shards); d != "{stock.nightly schedule stock [30 2 * * * Europe/Berlin]} [schedule.stock.nightly] park 1 1" {
+	if d := fmt.Sprintf("%v %v %v %v %v", sub.Describe(), sub.Events, sub.OnPoison, sub.Batch, sub.Shards); d != "{stock.nightly schedule stock [30 2 * * * Europe/Berlin]} [schedule.stock.nightly] park 1 1" {
 		t.Errorf("it is %s", d)
 	}
 	if err := sub.Handle(t.Context(), nil, platform.Event{ID: 7, Data: json.RawMessage(`{"at": "2026-03-29T01:00:00Z", "missed": 2}`)}); err != nil {

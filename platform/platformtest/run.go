@@ -20,7 +20,8 @@ import (
 )
 
 // Host starts a worker on the database, in this process and on a registry of its
-// own, and waits until it takes work. It is stopped at the end of the test.
+// own, and waits until it takes work. It is stopped at the end of the test. For
+// functions of other kinds give HostWith a registry.
 func Host(t testing.TB, dsn string, subs ...platform.Subscription) *host.Worker {
 	t.Helper()
 	return HostWith(t, &host.Worker{Database: dsn}, subs...)

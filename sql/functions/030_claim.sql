@@ -39,6 +39,7 @@ begin
       join pgmill.shard s on s.subscription = f.name and s.shard < f.shards
      cross join lateral (select n, pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1) c
      where (names is null or f.name = any (names))
+       and not f.dormant
        and f.paused_at is null
        and (s.held_at is null or s.next_retry_at is not null)
        and (s.next_retry_at is null or s.next_retry_at <= now())
@@ -187,6 +188,7 @@ begin
 end $$;
 
 -- One poll: what a host does each second whatever the bells say, in one call.
+-- next_due_ms is when something falls due; 0: schedules of the caller's are due now.
 create or replace procedure pgmill.tick(me text, seen bigint, listening boolean, out advanced bigint, out head bigint, out types text[],
                                         out rescued int, out claims int, out next_due_ms bigint, out others int)
 language plpgsql
@@ -200,8 +202,10 @@ begin
   rescued := pgmill.rescue(me);
   commit;
   select d.claims into claims from pgmill.derive_claims() d;
-  select (extract(epoch from min(s.next_retry_at) - clock_timestamp()) * 1000)::bigint into next_due_ms
-    from pgmill.shard s where s.next_retry_at > now();
+  perform pgmill.doze();
+  select least((select greatest(1, extract(epoch from min(s.next_retry_at) - clock_timestamp()) * 1000)::bigint
+                  from pgmill.shard s where s.next_retry_at > now()),
+               pgmill.schedule_ms(me)) into next_due_ms;
   select count(*) into others
     from pgmill.instance i where i.kind = 'worker' and i.id <> me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at);
 end $$;
