@@ -15,7 +15,7 @@ const maxClean = 160
 // refuses, and takes a little longer. TestEmitsShortWayIsNoOther holds the two together.
 func (e NewEvent) clean(scope, data string) bool {
 	if e.IdempotencyKey != "" || e.TraceID != "" || scope != "install" ||
-		len(e.Type) > 128 || !words(e.Type) || len(e.Target) > 200 || e.Target == "" || !plain(e.Target, "_.:/@#+=~-") ||
+		len(e.Type) > 128 || !words(e.Type) || strings.HasPrefix(e.Type, TickPrefix) || len(e.Target) > 200 || e.Target == "" || !plain(e.Target, "_.:/@#+=~-") ||
 		len(e.Key) > 200 || !printable(e.Key) || len(data) > maxClean || data[0] != '{' || !printable(data) {
 		return false
 	}

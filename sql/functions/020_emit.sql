@@ -23,7 +23,7 @@ end $$;
 create or replace view mill.outbox as
 select id, scope, type, target, key, trace_id, data
   from pgmill.event
- where type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(type) <= 128
+ where type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(type) <= 128 and not starts_with(type, 'schedule.')
    and target ~ '^[A-Za-z0-9_.:/@#+=~-]+$' and octet_length(target) <= 200
    and (key is null or octet_length(key) between 1 and 200 and key !~ '[[:cntrl:]]')
    and scope = 'install' and trace_id is null
@@ -53,6 +53,8 @@ declare
 begin
   if type is null or type !~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' then
     raise exception using errcode = 'MI001', message = 'event type must be lower-case words joined by dots, [a-z0-9_]';
+  elsif starts_with(type, 'schedule.') then
+    raise exception using errcode = 'MI001', message = 'event types under schedule. are ticks, which only a schedule emits: mill.trigger_schedule';
   elsif octet_length(type) > 128 then
     raise exception using errcode = 'MI002', message = format('event type has %s bytes; at most 128', octet_length(type));
   elsif target is null or target !~ '^[A-Za-z0-9_.:/@#+=~-]+$' then
@@ -115,7 +117,7 @@ begin
   if emit.options is distinct from '{}' then
     return pgmill.emit_with(emit.type, emit.target, emit.key, emit.data, emit.scope, emit.options);
   end if;
-  if (emit.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(emit.type) <= 128
+  if (emit.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(emit.type) <= 128 and not starts_with(emit.type, 'schedule.')
       and emit.target ~ '^[A-Za-z0-9_.:/@#+=~-]+$' and octet_length(emit.target) <= 200
       and (emit.key is null or emit.key <> '' and octet_length(emit.key) <= 200 and emit.key !~ '[[:cntrl:]]')
       and (emit.scope = 'install' or emit.scope ~ '^(provider|org:[A-Za-z0-9_.-]{1,100})$')
@@ -204,7 +206,7 @@ begin
   end if;
   perform pgmill.check_event(e.type, e.target, e.key, coalesce(e.data, '{}'), coalesce(e.scope, 'install'), null, e.trace_id)
      from jsonb_to_recordset(events) as e(type text, target text, key text, data jsonb, scope text, trace_id text)
-    where (e.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(e.type) <= 128
+    where (e.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(e.type) <= 128 and not starts_with(e.type, 'schedule.')
            and e.target ~ '^[A-Za-z0-9_.:/@#+=~-]+$' and octet_length(e.target) <= 200
            and (e.key is null or e.key <> '' and octet_length(e.key) <= 200 and e.key !~ '[[:cntrl:]]')
            and coalesce(e.scope, 'install') ~ '^(install|provider|org:[A-Za-z0-9_.-]{1,100})$'
