@@ -29,6 +29,7 @@ create index schedule_due on pgmill.schedule (next_at) where paused_at is null;
 
 alter table pgmill.subscription add column dormant boolean not null default false;
 create index subscription_awake on pgmill.subscription (name) where not dormant;
+create index shard_retry on pgmill.shard (next_retry_at) where next_retry_at is not null; -- each poll asks for the next
 
 -- Rows change in place with each fire.
 alter table pgmill.schedule set (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);

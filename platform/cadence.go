@@ -3,6 +3,7 @@ package platform
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // zones are known on machines without zone files, too
 
@@ -36,8 +37,8 @@ func ParseCadence(line, zone string) (Cadence, error) {
 	if len(line) > maxCron || len(zone) > maxCron {
 		return Cadence{}, fmt.Errorf("cron line and zone have at most %d bytes each", maxCron)
 	}
-	loc, err := time.LoadLocation(zone)
-	if err != nil || zone == "Local" {
+	loc, ok := location(zone)
+	if !ok {
 		return Cadence{}, fmt.Errorf("zone %q is not in the time zone database", zone)
 	}
 	if every, ok := strings.CutPrefix(line, "@every "); ok {
@@ -67,6 +68,20 @@ func ParseCadence(line, zone string) (Cadence, error) {
 		return Cadence{}, fmt.Errorf("cron %q: it never fires: no month has that day", line)
 	}
 	return c, nil
+}
+
+var locations sync.Map // zone → *time.Location; reading a zone file takes a while
+
+func location(zone string) (*time.Location, bool) {
+	if known, ok := locations.Load(zone); ok {
+		return known.(*time.Location), true
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil || zone == "Local" {
+		return nil, false
+	}
+	locations.Store(zone, loc)
+	return loc, true
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

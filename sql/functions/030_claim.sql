@@ -203,7 +203,7 @@ begin
   commit;
   select d.claims into claims from pgmill.derive_claims() d;
   perform pgmill.doze();
-  select least((select greatest(1, extract(epoch from min(s.next_retry_at) - clock_timestamp()) * 1000)::bigint
+  select least((select ceil(extract(epoch from min(s.next_retry_at) - now()) * 1000)::bigint
                   from pgmill.shard s where s.next_retry_at > now()),
                pgmill.schedule_ms(me)) into next_due_ms;
   select count(*) into others
