@@ -128,15 +128,26 @@ func compare(s platform.Schedule, row db.SchedulesKnownRow) (d declaration, chan
 }
 
 // Sweep emits the ticks that are due and answers how many, and whether schedules
-// were moved on: then others may be due, else another host is at it.
+// were moved on: if none was, another host is at it.
 func (e *Engine) Sweep(ctx context.Context) (ticks int, moved bool, err error) {
+	for {
+		read, fired, err := e.sweep(ctx)
+		ticks += int(fired.Ticks)
+		moved = moved || fired.Moved > 0
+		if err != nil || read < take || fired.Moved == 0 {
+			return ticks, moved, err
+		}
+	}
+}
+
+func (e *Engine) sweep(ctx context.Context) (read int, fired db.SchedulesFireRow, err error) {
 	q := db.New(e.Pool)
 	rows, err := q.SchedulesDue(ctx, db.SchedulesDueParams{Me: e.Instance, Take: take})
 	if err != nil {
-		return 0, false, fmt.Errorf("read due schedules: %w", err)
+		return 0, fired, fmt.Errorf("read due schedules: %w", err)
 	}
 	if len(rows) == 0 {
-		return 0, false, nil
+		return 0, fired, nil
 	}
 	plans := make([]plan, len(rows))
 	for i, r := range rows {
@@ -146,14 +157,13 @@ func (e *Engine) Sweep(ctx context.Context) (ticks int, moved bool, err error) {
 	}
 	body, err := json.Marshal(plans)
 	if err != nil {
-		return 0, false, fmt.Errorf("plan ticks: %w", err)
+		return 0, fired, fmt.Errorf("plan ticks: %w", err)
 	}
-	fired, err := q.SchedulesFire(ctx, body)
-	if err != nil {
-		return 0, false, fmt.Errorf("emit ticks: %w", err)
+	if fired, err = q.SchedulesFire(ctx, body); err != nil {
+		return 0, fired, fmt.Errorf("emit ticks: %w", err)
 	}
 	if fired.Ticks > 0 && e.Emitted != nil {
 		e.Emitted(int(fired.Ticks))
 	}
-	return int(fired.Ticks), fired.Moved > 0, nil
+	return len(rows), fired, nil
 }

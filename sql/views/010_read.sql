@@ -87,7 +87,10 @@ select d.name, d.cron, d.zone,
   from pgmill.schedule d
   join pgmill.function u on u.name = d.name and u.kind = 'schedule'
   join pgmill.subscription f on f.name = d.name
- cross join lateral (select case when f.dormant then true else pgmill.ticks_done(d.name, d.last_event) end as done) x
+ cross join lateral (select f.dormant or d.last_event is null -- as pgmill.ticks_done
+                         or coalesce((select l.pos from pgmill.log l where l.event_id = d.last_event limit 1)
+                                     <= (select min(c.pos) from generate_series(0, f.shards - 1) no
+                                          cross join lateral (select x.pos from pgmill.cursor x where x.subscription = f.name and x.shard = no order by x.n desc limit 1) c), false) as done) x
   left join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = d.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
          on d.next_at < now() - interval '5 seconds' or not f.dormant

@@ -24,7 +24,7 @@ grant execute on function
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
-grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.ticks_done(text, bigint),
+grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;
