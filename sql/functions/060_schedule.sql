@@ -57,7 +57,11 @@ declare
 begin
   for s in
     with awake as materialized ( -- a fence: else ticks_done is asked of every schedule
-      select f.name, d.version, d.last_event from pgmill.subscription f join pgmill.schedule d on d.name = f.name where not f.dormant
+      select f.name, d.version, d.last_event
+        from pgmill.subscription f
+        join pgmill.schedule d on d.name = f.name
+        join pgmill.function u on u.name = f.name and u.kind = 'schedule' -- it may have been one before
+       where not f.dormant
     )
     select a.name, a.version from awake a where pgmill.ticks_done(a.name, a.last_event) limit 500
   loop
@@ -67,6 +71,7 @@ begin
     continue when not found;
     update pgmill.subscription f set dormant = true -- looked at again, now that nobody else can change it
       from pgmill.schedule d
+      join pgmill.function u on u.name = d.name and u.kind = 'schedule'
      where f.name = s.name and d.name = s.name and pgmill.ticks_done(d.name, d.last_event)
        and not exists (select from pgmill.shard x where x.subscription = f.name and (x.failing_pos is not null or x.suspect_left > 0 or x.noted_pos is not null))
        and not exists (select from pgmill.parked_key k where k.subscription = f.name and k.replay_pos is not null);
