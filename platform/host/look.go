@@ -80,8 +80,9 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 			return f, err
 		}
 		f.Events += int64(ticks) // look for their positions at once
-		if moved {
-			f.Next = time.Millisecond
+		f.Next = time.Millisecond
+		if !moved { // locked: another host is at them, and done with it soon
+			f.Next = 100 * time.Millisecond
 		}
 	} else if nextMs != nil {
 		f.Next = max(time.Millisecond, time.Duration(*nextMs)*time.Millisecond)
