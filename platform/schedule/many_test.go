@@ -43,10 +43,10 @@ func (w *world) cpu() (host, server time.Duration) {
 // idle is what an idle host and its sessions use, in parts in a hundred of a core.
 func (w *world) idle() (host, server float64) {
 	w.Helper()
-	w.exec("select pg_sleep(3)") // what the start left
+	w.exec("select pg_sleep(2)") // what the start left
 	began := time.Now()
 	host1, server1 := w.cpu()
-	w.exec("select pg_sleep(10)")
+	w.exec("select pg_sleep(6)")
 	host2, server2 := w.cpu()
 	took := float64(time.Since(began)) / 100
 	return float64(host2-host1) / took, float64(server2-server1) / took

@@ -6,42 +6,50 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform"
 )
 
-// slow is a schedule whose ticks wait until the test lets them go; running is how
-// many do.
-func (w *world) slow(overlap platform.Overlap, together int) (s platform.Schedule, running *atomic.Int32, release func()) {
-	gate := make(chan struct{})
-	running = new(atomic.Int32)
-	s = w.schedule("test.one", func(s *platform.Schedule) {
-		s.Overlap, s.Together = overlap, together
-		s.Handle = func(ctx context.Context, tx pgx.Tx, t platform.Tick) error {
-			running.Add(1)
-			defer running.Add(-1)
+// slow is a schedule whose ticks wait until the test lets them go.
+type slow struct {
+	platform.Schedule
+	running atomic.Int32
+	began   chan struct{} // a handler has begun
+	gate    chan struct{} // closed: they go on
+}
+
+func (w *world) slow(overlap platform.Overlap, together int) *slow {
+	s := &slow{began: make(chan struct{}, 100), gate: make(chan struct{})}
+	s.Schedule = w.schedule("test.one", func(d *platform.Schedule) {
+		d.Overlap, d.Together = overlap, together
+		d.Handle = func(ctx context.Context, tx pgx.Tx, t platform.Tick) error {
+			s.running.Add(1)
+			defer s.running.Add(-1)
+			s.began <- struct{}{}
 			select {
-			case <-gate:
+			case <-s.gate:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 			return effect(ctx, tx, t)
 		}
 	})
-	return s, running, func() { close(gate) }
+	return s
 }
 
 // begun waits until so many handlers run.
-func (w *world) begun(running *atomic.Int32, n int32) {
+func (w *world) begun(s *slow, n int32) {
 	w.Helper()
-	w.wait("select $1::int >= 0 and pg_sleep(0) is not null", n)
-	for i := 0; running.Load() < n; i++ {
-		if i > 2000 {
-			w.Fatalf("%d handlers run, want %d", running.Load(), n)
+	late := time.After(20 * time.Second)
+	for s.running.Load() < n {
+		select {
+		case <-s.began:
+		case <-late:
+			w.Fatalf("%d handlers run, want %d", s.running.Load(), n)
 		}
-		w.exec("select pg_sleep(0.005)")
 	}
 }
 
@@ -55,14 +63,14 @@ func (w *world) fire(nth int) {
 func TestAnOverlappingTickIsSkipped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, running, release := w.slow(platform.SkipOverlap, 0)
-	w.host(s)
+	s := w.slow(platform.SkipOverlap, 0)
+	w.host(s.Schedule)
 	w.fire(1)
-	w.begun(running, 1)
+	w.begun(s, 1)
 	w.want("pending", "select concat_ws(' ', last_state, reason) from mill.schedules")
 	w.fire(2)
 	w.want("skipped overlap", "select concat_ws(' ', last_state, reason) from mill.schedules")
-	release()
+	close(s.gate)
 	w.done("test.one")
 	w.fire(3)
 	w.done("test.one")
@@ -73,17 +81,17 @@ func TestAnOverlappingTickIsSkipped(t *testing.T) {
 func TestAnOverlappingTickWaitsItsTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, running, release := w.slow(platform.QueueOverlap, 0)
-	w.host(s)
+	s := w.slow(platform.QueueOverlap, 0)
+	w.host(s.Schedule)
 	for i := range 3 {
 		w.fire(i)
-		w.begun(running, 1)
+		w.begun(s, 1)
 	}
 	w.wait("select lag_events >= 2 from mill.subscriptions")
-	if n := running.Load(); n != 1 {
+	if n := s.running.Load(); n != 1 {
 		t.Errorf("%d run at once, want 1", n)
 	}
-	release()
+	close(s.gate)
 	w.done("test.one")
 	w.want("3 t", "select concat_ws(' ', count(*), array_agg(at order by at) = array_agg(at order by n)) from effect")
 }
@@ -91,18 +99,18 @@ func TestAnOverlappingTickWaitsItsTurn(t *testing.T) {
 func TestOverlappingTicksRunTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, running, release := w.slow(platform.AllowOverlap, 3)
-	w.host(s)
+	s := w.slow(platform.AllowOverlap, 3)
+	w.host(s.Schedule)
 	for i := range 3 {
 		w.fire(i)
-		w.begun(running, int32(i+1))
+		w.begun(s, int32(i+1))
 	}
 	w.fire(3)
 	w.want("4 3", "select concat_ws(' ', (select count(*) from pgmill.event), (select count(*) from mill.subscriptions))")
-	if n := running.Load(); n != 3 {
+	if n := s.running.Load(); n != 3 {
 		t.Errorf("%d run at once, want 3", n)
 	}
-	release()
+	close(s.gate)
 	w.done("test.one")
 	w.want("4 4", "select concat_ws(' ', count(*), count(distinct at)) from effect")
 }
