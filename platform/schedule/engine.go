@@ -130,8 +130,13 @@ func compare(s platform.Schedule, row db.SchedulesKnownRow) (d declaration, chan
 // Sweep emits the ticks that are due and answers how many, and whether schedules
 // were moved on: if none was, another host is at it.
 func (e *Engine) Sweep(ctx context.Context) (ticks int, moved bool, err error) {
+	conn, err := e.Pool.Acquire(ctx) // one for all: those who handle the first ticks want the others
+	if err != nil {
+		return 0, false, fmt.Errorf("no connection to emit ticks: %w", err)
+	}
+	defer conn.Release()
 	for {
-		read, fired, err := e.sweep(ctx)
+		read, fired, err := e.sweep(ctx, db.New(conn))
 		ticks += int(fired.Ticks)
 		moved = moved || fired.Moved > 0
 		if err != nil || read < take || fired.Moved == 0 {
@@ -140,8 +145,7 @@ func (e *Engine) Sweep(ctx context.Context) (ticks int, moved bool, err error) {
 	}
 }
 
-func (e *Engine) sweep(ctx context.Context) (read int, fired db.SchedulesFireRow, err error) {
-	q := db.New(e.Pool)
+func (e *Engine) sweep(ctx context.Context, q *db.Queries) (read int, fired db.SchedulesFireRow, err error) {
 	rows, err := q.SchedulesDue(ctx, db.SchedulesDueParams{Me: e.Instance, Take: take})
 	if err != nil {
 		return 0, fired, fmt.Errorf("read due schedules: %w", err)
