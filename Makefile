@@ -8,7 +8,7 @@
 # Missing packages are installed by apt as root or with sudo, else named.
 
 # Packages to test twice, and what bench and soak are told.
-RACE_PKGS ?= ./platform/internal/... ./platform/subscription/... ./platform/wakeup/... ./platform/host/...
+RACE_PKGS ?= ./platform/internal/... ./platform/subscription/... ./platform/schedule/... ./platform/wakeup/... ./platform/host/...
 ARGS ?=
 
 # No version stamp but in `make build`: git refuses it when the tree belongs to another user.

@@ -5,4 +5,5 @@
 // A function is declared as data with one handler. What the handler writes through
 // its tx commits together with the cursor, or not at all, so in Postgres its effect
 // happens exactly once. Work outside Postgres may be repeated after a crash.
+// A Subscription listens to events; a Schedule to its own ticks, which are events too.
 package platform

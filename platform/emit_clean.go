@@ -32,7 +32,7 @@ func room(data string) int {
 // refuses, and takes a little longer. TestEmitsShortWayIsNoOther holds the two together.
 func (e NewEvent) clean(scope, data string) bool {
 	if e.IdempotencyKey != "" || e.TraceID != "" || scope != "install" ||
-		len(e.Type)+len(e.Target)+len(e.Key) > maxCleanNames || !words(e.Type) || e.Target == "" || !plain(e.Target, "_.:/@#+=~-") || !printable(e.Key) ||
+		len(e.Type)+len(e.Target)+len(e.Key) > maxCleanNames || !words(e.Type) || strings.HasPrefix(e.Type, TickPrefix) || e.Target == "" || !plain(e.Target, "_.:/@#+=~-") || !printable(e.Key) ||
 		room(data) > maxCleanData || data[0] != '{' || !printable(data) || exponent(data) {
 		return false
 	}

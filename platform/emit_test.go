@@ -66,6 +66,7 @@ func TestEmitRefusesWithASQLState(t *testing.T) {
 		{"NUL in an idempotency key", event(func(e *platform.NewEvent) { e.IdempotencyKey = "a\x00b" }), "22P05", platform.ErrCharset},
 		{"a control character in an idempotency key", event(func(e *platform.NewEvent) { e.IdempotencyKey = "a\tb" }), "MI001", platform.ErrCharset},
 		{"an idempotency key of 201 bytes", event(func(e *platform.NewEvent) { e.IdempotencyKey = many("k", 201) }), "MI002", platform.ErrSize},
+		{"the type of a tick (F61)", event(func(e *platform.NewEvent) { e.Type = "schedule.nightly" }), "MI001", platform.ErrCharset},
 		{"a blank in a trace id", event(func(e *platform.NewEvent) { e.TraceID = "a b" }), "MI001", platform.ErrCharset},
 		{"a trace id of 129 bytes", event(func(e *platform.NewEvent) { e.TraceID = many("f", 129) }), "MI002", platform.ErrSize},
 	}
@@ -99,6 +100,7 @@ func TestEmitAcceptsWhatFits(t *testing.T) {
 	}{
 		{"the smallest", platform.NewEvent{Type: "a", Target: "b"}},
 		{"a type of 128 bytes", event(func(e *platform.NewEvent) { e.Type = many("t", 128) })},
+		{"a type that only looks like a tick's", event(func(e *platform.NewEvent) { e.Type = "schedule_nightly.schedule.x" })},
 		{"a target of 200 bytes", event(func(e *platform.NewEvent) { e.Target = many("t", 200) })},
 		{"a key of 100 characters and 200 bytes", event(func(e *platform.NewEvent) { e.Key = many("é", 100) })},
 		{"a key with quotes, backslashes and blanks", event(func(e *platform.NewEvent) { e.Key = `o'brien "the" \ $1 %s` })},

@@ -27,6 +27,9 @@ const (
 	ReasonNoLiveHost          Reason = "no_live_host"            // no live host has the function
 	ReasonListenUnavailable   Reason = "listen_unavailable"      // LISTEN is not heard here (a pooler); the host polls faster
 	ReasonDatabaseUnreachable Reason = "database_unreachable"    // the database does not answer
+	ReasonMissed              Reason = "missed"                  // a fire time passed with no host there for it, and was left out
+	ReasonOverlap             Reason = "overlap"                 // a fire time came while the tick before was not done, and was left out
+	ReasonBadSchedule         Reason = "bad_schedule"            // the cron line or zone in the database cannot be read
 	ReasonDraining            Reason = "draining"                // the process is stopping
 )
 

@@ -75,6 +75,8 @@ type Subscription struct {
 	// HandleBatch gets up to Batch events at once, in order. Return a *BatchError
 	// to say which one failed.
 	HandleBatch func(ctx context.Context, tx pgx.Tx, events []Event) error
+
+	shown *Description // of a function of another kind that this is the working of
 }
 
 var (
@@ -130,6 +132,9 @@ func (s Subscription) describe() (Function, error) {
 
 // Describe answers what the registry and mill.functions show.
 func (s Subscription) Describe() Description {
+	if s.shown != nil {
+		return *s.shown
+	}
 	return Description{Name: s.Name, Kind: "subscription", Module: s.Module, Listens: s.Events}
 }
 

@@ -10,7 +10,7 @@ import (
 func subscriptionCommand(o *options) *cobra.Command {
 	members := []*cobra.Command{subscriptionList(o), subscriptionWatch(o)}
 	for _, op := range operations {
-		members = append(members, op.command(o))
+		members = append(members, op.command(o, "subscription"))
 	}
 	return group("subscription", "Show and operate subscriptions", members...)
 }

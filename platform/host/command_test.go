@@ -323,6 +323,48 @@ func TestCommandsSayWhatToDoNext(t *testing.T) {
 	}
 }
 
+func TestScheduleCommands(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	if _, err := conn.Exec(t.Context(), declared+`
+		update pgmill.function set kind = 'schedule';
+		insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, next_at) values ('a.one', '30 2 * * *', 'Europe/Berlin', 'latest', 100, 'queue', '2100-01-01')`); err != nil {
+		t.Fatal(err)
+	}
+	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + dsn}}
+	for _, step := range []struct {
+		args   string
+		code   int
+		stdout string
+	}{
+		{"list", exitOK, "a.one  30 2 * * *  Europe/Berlin  2100-01-01 "},
+		{"list -o json", exitOK, `"last_state": null`},
+		{"pause a.one --reason lunch", exitOK, "a.one: paused\n"},
+		{"list", exitOK, "paused"},
+		{"trigger a.one", exitOK, "a.one: triggered, event "},
+		{"list -o json", exitOK, `"last_state": "pending"`},
+		{"resume a.one -o json", exitOK, `"schedule": "a.one"`},
+		{"resume nosuch", exitNotFound, ""},
+		{"trigger", exitUsage, ""},
+		{"trigge a.one", exitUsage, ""},
+	} {
+		code, stdout, stderr := sh.run(append([]string{"schedule"}, strings.Fields(step.args)...)...)
+		if code != step.code || !strings.Contains(stdout, step.stdout) || strings.Contains(stderr, "SQLSTATE") {
+			t.Errorf("%s: exit code %d, want %d\nstdout: %s\nstderr: %s", step.args, code, step.code, stdout, stderr)
+		}
+	}
+	var audits string
+	const query = "select string_agg(concat_ws(' ', action, subject, reason), ', ' order by at) from mill.audit"
+	if err := conn.QueryRow(t.Context(), query).Scan(&audits); err != nil || audits != "schedule.pause a.one lunch, schedule.trigger a.one, schedule.resume a.one" {
+		t.Errorf("audit: %s, %v", audits, err)
+	}
+}
+
 // F73: what goes wrong on the way to a database is told without its password.
 func TestConnectErrorsHoldNoPassword(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/outbox"
+	"github.com/pgmill/pgmill/platform/schedule"
 	"github.com/pgmill/pgmill/platform/subscription"
 	"github.com/pgmill/pgmill/platform/wakeup"
 )
@@ -44,8 +45,9 @@ func (w *Worker) looked(news outbox.News) {
 	}
 }
 
-// tick is the poll: advance, rescue and derive in one call.
-func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, claims *claim.Claims) (wakeup.Found, error) {
+// tick is the poll: advance, rescue and derive in one call; schedules that are due
+// take two more.
+func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, schedules *schedule.Engine, claims *claim.Claims) (wakeup.Found, error) {
 	before := feed.Head()
 	var advanced, head int64
 	var types []string
@@ -72,7 +74,17 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 		engine.Derived(derived)
 	}
 	f := wakeup.Found{Events: head - before, Busy: advanced < 0}
-	if nextMs != nil {
+	if nextMs != nil && *nextMs <= 0 {
+		ticks, moved, err := schedules.Sweep(ctx)
+		if err != nil {
+			return f, err
+		}
+		f.Events += int64(ticks) // look for their positions at once
+		f.Next = time.Millisecond
+		if !moved { // locked: another host is at them, and done with it soon
+			f.Next = 100 * time.Millisecond
+		}
+	} else if nextMs != nil {
 		f.Next = max(time.Millisecond, time.Duration(*nextMs)*time.Millisecond)
 	}
 	return f, nil

@@ -16,10 +16,10 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	advanced, polls, derived, rescued, returned, stale, handled, parked, held, reconnects prometheus.Counter
-	looks, bells, batches, failed, renewals                                               series
-	claims, listen                                                                        prometheus.Gauge
-	handlerTime                                                                           prometheus.Histogram
+	advanced, polls, derived, rescued, returned, stale, handled, parked, held, ticks, reconnects prometheus.Counter
+	looks, bells, batches, failed, renewals                                                      series
+	claims, listen                                                                               prometheus.Gauge
+	handlerTime                                                                                  prometheus.Histogram
 
 	// Lag is pgmill_subscription_lag_events by subscription.
 	Lag *prometheus.GaugeVec
@@ -31,7 +31,7 @@ var eventReasons = []platform.Reason{
 	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch,
 	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict,
 	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
-	platform.ReasonDraining, byAuthor,
+	platform.ReasonMissed, platform.ReasonOverlap, platform.ReasonBadSchedule, platform.ReasonDraining, byAuthor,
 }
 
 const byAuthor platform.Reason = "author"
@@ -53,6 +53,7 @@ func newMetrics(reg *platform.Registry) *metrics {
 	m.failed = f.counters("events_failed_total", "Failed attempts at an event.", "reason", asStrings(eventReasons)...)
 	m.parked = f.counter("events_parked_total", "Events set aside after their last attempt.")
 	m.held = f.counter("shards_held_total", "Shards stopped at an event after its last attempt.")
+	m.ticks = f.counter("ticks_emitted_total", "Ticks of schedules emitted by this host.")
 	m.renewals = f.counters("lease_renewals_total", "Renewals of this host's lease; broken: it came too late.", "outcome", "ok", "failed", "broken")
 	m.listen = f.gauge("listen_up", "1 while notifications are heard.")
 	m.reconnects = f.counter("listen_reconnects_total", "Times the listening connection was made anew.")

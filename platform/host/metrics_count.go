@@ -73,3 +73,6 @@ func (m *metrics) HandlerTook(d time.Duration) { m.handlerTime.Observe(d.Seconds
 func (m *metrics) LagOf(subscription string, events int64) {
 	m.Lag.WithLabelValues(subscription).Set(float64(events))
 }
+
+// TicksEmitted counts the ticks of schedules that this host emitted.
+func (m *metrics) TicksEmitted(n int) { m.ticks.Add(float64(n)) }

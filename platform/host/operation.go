@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// operation is one thing that an operator does to a subscription: a function of
-// schema mill, which checks, audits and answers in a few words.
+// operation is one thing that an operator does to a subscription or a schedule: a
+// function of schema mill, which checks, audits and answers in a few words.
 type operation struct {
 	name, short string
-	sql         string // $1 is the subscription, then flags in order, the reason last
+	sql         string // $1 is the name, then flags in order, the reason last
 	flags       []operationFlag
 	// warn explains a destructive operation before it is done; nil: not destructive.
 	warn func(name string, of func(flag string) string) string
@@ -94,10 +94,11 @@ var operations = []operation{
 		}},
 }
 
-func (op operation) command(o *options) *cobra.Command {
+// command is the operation as a member of a group: subscription or schedule.
+func (op operation) command(o *options, group string) *cobra.Command {
 	cmd := &cobra.Command{Use: op.name + " NAME", Short: op.short, Args: func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("host subscription %s: say which subscription, one; `host subscription list` shows them", op.name)
+			return fmt.Errorf("host %s %s: say which %s, one; `host %s list` shows them", group, op.name, group, group)
 		}
 		return nil
 	}}
@@ -120,7 +121,7 @@ func (op operation) command(o *options) *cobra.Command {
 	of := func(name string) string { return cmd.Flag(name).Value.String() }
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := op.checkFlags(of); err != nil {
-			return usageError{fmt.Errorf("host subscription %s: %w", op.name, err)}
+			return usageError{fmt.Errorf("host %s %s: %w", group, op.name, err)}
 		}
 		cfg, err := o.config(cmd, true)
 		if err != nil {
@@ -137,7 +138,7 @@ func (op operation) command(o *options) *cobra.Command {
 				params = append(params, of(f.name))
 			}
 		}
-		if err := o.operate(cmd, cfg, op, append(params, nullable(*reason))); err != nil || !op.follow || detach {
+		if err := o.operate(cmd, cfg, group, op, append(params, nullable(*reason))); err != nil || !op.follow || detach {
 			return err
 		}
 		return o.watch(cmd.Context(), cfg, args[0])
@@ -158,7 +159,7 @@ func (op operation) checkFlags(of func(string) string) error {
 	return op.check(of)
 }
 
-func (o *options) operate(cmd *cobra.Command, cfg Config, op operation, params []any) error {
+func (o *options) operate(cmd *cobra.Command, cfg Config, group string, op operation, params []any) error {
 	ctx := cmd.Context()
 	return o.withConn(ctx, cfg, "mill_operator", func(conn *pgx.Conn) error {
 		var answer string
@@ -166,7 +167,7 @@ func (o *options) operate(cmd *cobra.Command, cfg Config, op operation, params [
 			return err
 		}
 		if o.output == "json" {
-			return printJSON(o.stdout, map[string]any{"subscription": params[0], "action": op.name, "result": answer})
+			return printJSON(o.stdout, map[string]any{group: params[0], "action": op.name, "result": answer})
 		}
 		_, err := fmt.Fprintf(o.stdout, "%s: %s\n", params[0], answer)
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/pgmill/pgmill/platform/outbox"
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/policy"
+	"github.com/pgmill/pgmill/platform/schedule"
 	"github.com/pgmill/pgmill/platform/subscription"
 	"github.com/pgmill/pgmill/platform/wakeup"
 )
@@ -217,7 +218,8 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell := wakeup.NewBell(w.dial, control, w.ID(), w.Log)
 	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
-	engine := &subscription.Engine{Subscriptions: platform.Of[platform.Subscription](w.Registry), Pool: handlers, Control: control, Feed: feed,
+	schedules := &schedule.Engine{Schedules: platform.Of[platform.Schedule](w.Registry), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
+	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,
 		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
@@ -238,7 +240,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell.Rang = w.metrics.BellHeard
 	w.listening(false)
 
-	if err := w.register(ctx, engine, l); err != nil {
+	if err := w.register(ctx, engine, schedules, l); err != nil {
 		if ctx.Err() != nil { // told to stop before it had begun
 			return nil
 		}
@@ -254,7 +256,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	}
 	loop.Answer = func(ctx context.Context) (wakeup.Found, error) { return w.look(ctx, feed, engine, engine.Look) }
 	loop.Tick = func(ctx context.Context) (wakeup.Found, error) {
-		return w.tick(ctx, control, bell, feed, engine, claims)
+		return w.tick(ctx, control, bell, feed, engine, schedules, claims)
 	}
 
 	looks, stopLooks := context.WithCancel(bg)
@@ -295,13 +297,16 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 
 // register declares the functions and enters the instance, waiting out a database
 // that goes away meanwhile.
-func (w *Worker) register(ctx context.Context, engine *subscription.Engine, l *lease.Lease) error {
+func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, l *lease.Lease) error {
 	var names []string
 	for _, f := range w.Registry.Functions() {
 		names = append(names, f.Describe().Name)
 	}
 	for {
 		err := engine.Declare(ctx)
+		if err == nil {
+			err = schedules.Declare(ctx)
+		}
 		if err == nil {
 			err = l.Register(ctx, names)
 		}

@@ -25,6 +25,7 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 		{"events", "pos, id, type, target, key, scope, trace_id, emitted_at, positioned_at"},
 		{"subscriptions", "name, shard, state, position, head, lag_events, lag_seconds, attempts, reason, next_retry_at, instance, blocked_by"},
 		{"parked_events", "subscription, shard, key, pos, event_id, reason, attempts, parked_at"},
+		{"schedules", "name, cron, zone, next_at, last_at, last_state, reason"},
 		{"functions", "name, kind, listens, live_hosts"},
 		{"instances", "id, kind, contract, version, profile, live, last_seen, ttl_secs, claims"},
 		{"health", "component, status, reasons, counts, checked_at"},
@@ -83,6 +84,7 @@ func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 		{"all shards", `select * from mill.subscriptions`},
 		{"one subscription", `select * from mill.subscriptions where name = 'sub.7'`},
 		{"a page of parked events", `select * from mill.parked_events where subscription = 'sub.7' order by pos limit 100`},
+		{"all schedules", `select * from mill.schedules`},
 		{"all functions", `select * from mill.functions`},
 		{"the live instances", `select * from mill.instances where live`},
 		{"all instances", `select * from mill.instances`},
@@ -147,6 +149,9 @@ func fill(t *testing.T, db db, n int) {
 		`insert into pgmill.river_job (args, kind, queue, max_attempts, state, attempted_by, attempted_at, unique_key, unique_states)
 			select jsonb_build_object('subscription', subscription, 'shard', shard), 'subscription:' || subscription, 'subscription', 1, 'running', array['host-' || (2 * (1 + row_number() over () % 200))],
 			       now(), pgmill.claim_key(subscription, shard), b'01000001' from pgmill.shard where shard = 1`,
+		`insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, next_at, last_at, last_event)
+			select name, '@daily', 'UTC', 'latest', 100, 'queue', now() + interval '1 hour', now() - interval '1 hour', 7 from pgmill.subscription where name like 'sub.9_'`,
+		`update pgmill.function set kind = 'schedule' where name like 'sub.9_'`,
 		`analyze`,
 	} {
 		must(t, db, q)

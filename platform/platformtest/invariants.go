@@ -39,6 +39,14 @@ var invariants = []struct{ name, query string }{
 		`select format('%s claims of %s, states %s', count(*), args, array_agg(state))
 		   from pgmill.river_job where queue = 'subscription'
 		  group by args having count(*) > 1 or bool_or(state not in ('available', 'running'))`},
+	{"each fire time of a schedule has at most one tick",
+		`select format('%s at %s has %s ticks', type, data ->> 'at', count(*))
+		   from pgmill.event where type like 'schedule.%' and not data ? 'manual'
+		  group by type, data ->> 'at' having count(*) > 1`},
+	{"no dormant subscription has a tick before it",
+		`select format('%s is dormant, event %s is not done', d.name, d.last_event)
+		   from pgmill.schedule d join pgmill.subscription f on f.name = d.name
+		  where f.dormant and not pgmill.ticks_done(d.name, d.last_event)`},
 	{"a parked event's key is parked and behind the cursor",
 		`select format('%s/%s at %s, key %s', p.subscription, p.shard, p.pos, p.key)
 		   from pgmill.parked_event p

@@ -20,7 +20,8 @@ import (
 )
 
 // Host starts a worker on the database, in this process and on a registry of its
-// own, and waits until it takes work. It is stopped at the end of the test.
+// own, and waits until it takes work. It is stopped at the end of the test. For
+// functions of other kinds give HostWith a registry.
 func Host(t testing.TB, dsn string, subs ...platform.Subscription) *host.Worker {
 	t.Helper()
 	return HostWith(t, &host.Worker{Database: dsn}, subs...)
@@ -147,8 +148,12 @@ func Handle(t testing.TB, pool *pgxpool.Pool, s platform.Subscription, e platfor
 	if !s.Matches(e.Type) {
 		t.Fatalf("%s does not listen to %s, only to %v", s.Name, e.Type, s.Events)
 	}
-	event := positioned(t, pool, Emit(t, pool, e)[0])
+	return handle(t, pool, s, positioned(t, pool, Emit(t, pool, e)[0]))
+}
 
+// handle runs a function on one event in a transaction of its own.
+func handle(t testing.TB, pool *pgxpool.Pool, s platform.Subscription, event platform.Event) error {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.Timeout)
 	defer cancel()
 	conn, err := pool.Acquire(ctx)

@@ -167,6 +167,8 @@ func TestInvariantsSeeWhatIsBroken(t *testing.T) {
 		{"a cursor past its failing event", "insert into pgmill.cursor values ('test.one', 0, 100, 1); update pgmill.shard set failing_pos = 1", "failing 1"},
 		{"a claim left behind", `insert into pgmill.river_job (state, attempted_at, attempted_by, args, kind, queue, max_attempts) select 'running', now(), array[id], '{}', 'x', 'subscription', 1 from pgmill.instance`, "(x) of"},
 		{"a finished claim", `insert into pgmill.river_job (state, finalized_at, args, kind, queue, max_attempts) values ('completed', now(), '{}', 'x', 'subscription', 1)`, "states {completed}"},
+		{"a fire time that fired twice", `insert into pgmill.event (type, target, data) select 'schedule.x', 'x', '{"at": "2026-01-01T00:00:00Z"}' from generate_series(1, 2)`, "has 2 ticks"},
+		{"a schedule that sleeps before its tick", `insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, last_event) values ('test.one', '@daily', '', 'skip', 1, 'skip', 99); update pgmill.subscription set dormant = true`, "event 99 is not done"},
 		{"a parked event without its key", `insert into pgmill.parked_event (subscription, shard, key, pos, event_id, reason, attempts) values ('test.one', 0, 'k', 1, 1, 'x', 1)`, "key k"},
 	}
 	dsn := platformtest.DSN(t)
@@ -176,7 +178,8 @@ func TestInvariantsSeeWhatIsBroken(t *testing.T) {
 	const mend = `truncate pgmill.event, pgmill.log, pgmill.step, pgmill.river_job, pgmill.parked_event, pgmill.cursor;
 		insert into pgmill.step (k, base, last, after_id, cluster) select 0, pg_current_snapshot(), 0, 0, system_identifier from pg_control_system();
 		insert into pgmill.cursor values ('test.one', 0, 0, 0);
-		update pgmill.shard set failing_pos = null`
+		update pgmill.shard set failing_pos = null;
+		delete from pgmill.schedule; update pgmill.subscription set dormant = false`
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { // in turn: they share the database
 			platformtest.Emit(t, db, platform.NewEvent{Type: "a", Target: "b"})

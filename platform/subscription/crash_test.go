@@ -92,7 +92,7 @@ func TestPositionsTakenBackByACrashAreReadAgain(t *testing.T) {
 	if err := h.batch(t.Context()); err != nil || h.scanned != 3 || h.st.Pos != 0 {
 		t.Fatalf("batch = %v; read up to %d, settled at %d; want 3, 0", err, h.scanned, h.st.Pos)
 	}
-	signal(syscall.SIGKILL)             // the server takes it for a crash, and recovers
+	signal(syscall.SIGKILL)                                         // the server takes it for a crash, and recovers
 	for head, crashed := int64(-1), false; !crashed || head != 0; { // the connections of before die
 		switch err := pool.QueryRow(t.Context(), `select pgmill.head()`).Scan(&head); {
 		case err != nil:

@@ -22,4 +22,10 @@
 // unless they come five times in a row: then the handler is the reason.
 // A held event that failed by itself is tried again each five minutes, so that a
 // mended handler goes on unattended; one that killed hosts is not.
+//
+// A subscription may be dormant: nothing it listens to has been emitted since its
+// cursors, which is known of those whose events only one engine emits (the ticks of
+// schedules). It is passed over until pgmill.wake, in the transaction that emits, or
+// an operator's pgmill.touch. Its shard is given back soon after a tick: thousands
+// may be due at once, and few of them again soon.
 package subscription

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,52 +73,6 @@ func (e *Engine) Init() {
 	if e.GiveBack == 0 {
 		e.GiveBack = 30 * time.Second
 	}
-}
-
-// Declare writes down which subscriptions this build has. A new one starts where
-// its From says; shards and cursors that exist are left as they are.
-func (e *Engine) Declare(ctx context.Context) error {
-	news, err := e.Feed.Look(ctx, 0)
-	if err != nil {
-		return err
-	}
-	q := db.New(e.Control)
-	for _, s := range e.Subscriptions {
-		var reason *string
-		if !s.Owners.Complete() {
-			r := string(platform.ReasonOwnersIncomplete)
-			reason = &r
-		}
-		d := s.Describe()
-		if err := q.FunctionDeclare(ctx, db.FunctionDeclareParams{Name: d.Name, Kind: d.Kind, Module: d.Module, Listens: d.Listens, Reason: reason}); err != nil {
-			return fmt.Errorf("declare function %s: %w", d.Name, err)
-		}
-		shards, err := q.SubscriptionDeclare(ctx, db.SubscriptionDeclareParams{
-			Name: s.Name, Likes: likes(s.Events), OrderBy: string(s.Key), Shards: int32(s.Shards), Batch: int32(s.Batch),
-			MaxAttempts: int32(s.MaxAttempts), OnPoison: string(s.OnPoison), Replayable: s.Replayable, TimeoutSeconds: s.Timeout.Seconds()})
-		if err != nil {
-			return fmt.Errorf("declare subscription %s: %w", s.Name, err)
-		}
-		e.sharded(s.Name, shards)
-		start := news.Head
-		if s.From == platform.FromZero {
-			start = 0
-		}
-		if _, err := q.SubscriptionShards(ctx, db.SubscriptionShardsParams{Name: s.Name, Pos: start}); err != nil {
-			return fmt.Errorf("make the shards of %s: %w", s.Name, err)
-		}
-	}
-	return nil
-}
-
-// likes turns patterns into LIKE patterns: only * is special in ours, only _ in
-// what they may hold.
-func likes(patterns []string) []string {
-	l := make([]string, len(patterns))
-	for i, p := range patterns {
-		l[i] = strings.NewReplacer(`_`, `\_`, `*`, `%`).Replace(p)
-	}
-	return l
 }
 
 // Work is what claims of each kind are for.

@@ -19,6 +19,10 @@ const (
 	window     = 50_000                 // positions read in one go at the most
 	tidyAfter  = 200 * time.Millisecond // idle for so long, the cursor follows what was only read
 	troubleMax = time.Second            // longest pause when the database is in trouble
+
+	// tickLinger is how long the shard of a schedule stays claimed after a tick:
+	// thousands may be due at once, and few of them again soon.
+	tickLinger = 100 * time.Millisecond
 )
 
 // errMoved says that the shard was changed by somebody else: open it again.
@@ -37,6 +41,8 @@ type holder struct {
 	log   *slog.Logger
 	since time.Time
 
+	linger time.Duration // the engine's, or less
+
 	st      db.ShardOpenRow
 	scanned int64 // everything up to here was read; at least st.Pos
 	take    int   // events a batch now
@@ -50,7 +56,11 @@ type holder struct {
 }
 
 func newHolder(e *Engine, s platform.Subscription, c claim.Claim, no int32) *holder {
-	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch,
+	linger := e.Linger
+	if s.Describe().Kind == "schedule" {
+		linger = min(linger, tickLinger)
+	}
+	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch, linger: linger,
 		errands: make(chan errand, 1), eager: true,
 		untrack: sync.OnceFunc(func() { e.track(s.Name, -1) })}
 }
@@ -169,7 +179,7 @@ func (h *holder) end() int64 {
 
 // wait lingers for news; a cursor that was only read past follows after a moment.
 func (h *holder) wait(ctx context.Context) error {
-	linger := time.NewTimer(h.Linger)
+	linger := time.NewTimer(h.linger)
 	defer linger.Stop()
 	var tidy <-chan time.Time
 	if h.scanned > h.st.Pos {

@@ -36,7 +36,7 @@ $$;
 create or replace view mill.outbox as
 select id, scope, type, target, key, trace_id, data
   from pgmill.event
- where octet_length(type || target || coalesce(key, '')) <= 128
+ where octet_length(type || target || coalesce(key, '')) <= 128 and not starts_with(type, 'schedule.')
    and (type || ' ' || target) ~ '^[a-z0-9_]+(?:\.[a-z0-9_]+)* [A-Za-z0-9_.:/@#+=~-]+$' -- one blank: neither holds any
    and (key is null or key ~ '^[ -~]+$')
    and scope = 'install' and trace_id is null
@@ -54,6 +54,8 @@ declare
 begin
   if type is null or type !~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' then
     raise exception using errcode = 'MI001', message = 'event type must be lower-case words joined by dots, [a-z0-9_]';
+  elsif starts_with(type, 'schedule.') then
+    raise exception using errcode = 'MI001', message = 'event types under schedule. are ticks, which only a schedule emits: mill.trigger_schedule';
   elsif octet_length(type) > 128 then
     raise exception using errcode = 'MI002', message = format('event type has %s bytes; at most 128', octet_length(type));
   elsif target is null or target !~ '^[A-Za-z0-9_.:/@#+=~-]+$' then
@@ -114,7 +116,7 @@ begin
   if emit.options is distinct from '{}' then
     return pgmill.emit_with(emit.type, emit.target, emit.key, emit.data, emit.scope, emit.options);
   end if;
-  if (emit.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(emit.type) <= 128
+  if (emit.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(emit.type) <= 128 and not starts_with(emit.type, 'schedule.')
       and emit.target ~ '^[A-Za-z0-9_.:/@#+=~-]+$' and octet_length(emit.target) <= 200
       and (emit.key is null or emit.key <> '' and octet_length(emit.key) <= 200 and emit.key !~ '[[:cntrl:]]')
       and (emit.scope = 'install' or emit.scope ~ '^(provider|org:[A-Za-z0-9_.-]{1,100})$')
@@ -203,7 +205,7 @@ begin
   end if;
   perform pgmill.check_event(e.type, e.target, e.key, coalesce(e.data, '{}'), coalesce(e.scope, 'install'), null, e.trace_id)
      from jsonb_to_recordset(events) as e(type text, target text, key text, data jsonb, scope text, trace_id text)
-    where (e.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(e.type) <= 128
+    where (e.type ~ '^[a-z0-9_]+(\.[a-z0-9_]+)*$' and octet_length(e.type) <= 128 and not starts_with(e.type, 'schedule.')
            and e.target ~ '^[A-Za-z0-9_.:/@#+=~-]+$' and octet_length(e.target) <= 200
            and (e.key is null or e.key <> '' and octet_length(e.key) <= 200 and e.key !~ '[[:cntrl:]]')
            and coalesce(e.scope, 'install') ~ '^(install|provider|org:[A-Za-z0-9_.-]{1,100})$'

@@ -40,6 +40,7 @@ begin
      cross join lateral (select n, pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1) c
       left join pgmill.reshard r on r.subscription = f.name
      where (names is null or f.name = any (names))
+       and not f.dormant
        and f.paused_at is null
        and (s.held_at is null or s.next_retry_at is not null)
        and (s.next_retry_at is null or s.next_retry_at <= now())
@@ -188,6 +189,7 @@ begin
 end $$;
 
 -- One poll: what a host does each second whatever the bells say, in one call.
+-- next_due_ms is when something falls due; 0: schedules of the caller's are due now.
 create or replace procedure pgmill.tick(me text, seen bigint, listening boolean, out advanced bigint, out head bigint, out types text[],
                                         out rescued int, out claims int, out next_due_ms bigint, out others int)
 language plpgsql
@@ -202,8 +204,10 @@ begin
   commit;
   perform pgmill.finish_reshard(r.subscription) from pgmill.reshard r;
   select d.claims into claims from pgmill.derive_claims() d;
-  select (extract(epoch from min(s.next_retry_at) - clock_timestamp()) * 1000)::bigint into next_due_ms
-    from pgmill.shard s where s.next_retry_at > now();
+  perform pgmill.doze();
+  select least((select ceil(extract(epoch from min(s.next_retry_at) - now()) * 1000)::bigint
+                  from pgmill.shard s where s.next_retry_at > now()),
+               pgmill.schedule_ms(me)) into next_due_ms;
   select count(*) into others
     from pgmill.instance i where i.kind = 'worker' and i.id <> me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at);
 end $$;

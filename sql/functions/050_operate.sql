@@ -18,6 +18,7 @@ begin
   if not found then
     raise exception using errcode = 'MI404', message = format('no subscription %s; see mill.subscriptions', quote_literal(name));
   end if;
+  update pgmill.subscription f set dormant = false where f.name = touch.name; -- it may have work now
   if pg_notification_queue_usage() < 0.5 then
     perform pg_notify('pgmill', '');
   end if;

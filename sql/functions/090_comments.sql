@@ -10,3 +10,6 @@ comment on function mill.park_subscription(text, int, text) is 'Sets the failing
 comment on function mill.drop_event(text, int, bigint, text) is 'Drops the failing event of a shard, or one parked event by position: it will not be handled.';
 comment on function mill.unpark(text, text, text) is 'Replays a parked key, or all of them, until it meets the cursor.';
 comment on function mill.move_subscription(text, text, text) is 'Moves all cursors of a subscription to now, or to zero if it is declared Replayable.';
+comment on function mill.pause_schedule(text, text) is 'Stops a schedule: no fire time fires until resume. Ticks emitted before are still handled.';
+comment on function mill.resume_schedule(text, text) is 'Ends a pause: the next fire time fires; those that passed during the pause do not.';
+comment on function mill.trigger_schedule(text, text) is 'Emits a tick of a schedule now, also of a paused one; its fire times stay as they are.';

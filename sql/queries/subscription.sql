@@ -1,4 +1,4 @@
--- name: FunctionDeclare :exec
+-- name: FunctionDeclare :batchexec
 -- The newest declaration is what is shown; reason says why it does not run.
 insert into pgmill.function (name, kind, module, listens, reason)
 values (@name, @kind, @module, @listens::text[], @reason)
@@ -9,13 +9,15 @@ set kind = excluded.kind,
     reason = excluded.reason,
     declared_at = now();
 
--- name: SubscriptionDeclare :one
+-- name: SubscriptionDeclare :batchone
 -- shards, paused_at and the cursors are data: a later declaration leaves them, and
--- hears how many shards there are.
+-- hears how many shards there are. One that listens to something else is dormant no
+-- more.
 insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
 values (@name, @likes::text[], @order_by, @shards, @batch, @max_attempts, @on_poison, @replayable, make_interval(secs => @timeout_seconds::float8))
 on conflict (name) do update
 set likes = excluded.likes,
+    dormant = subscription.dormant and subscription.likes = excluded.likes,
     batch = excluded.batch,
     max_attempts = excluded.max_attempts,
     on_poison = excluded.on_poison,
@@ -23,7 +25,7 @@ set likes = excluded.likes,
     timeout = excluded.timeout
 returning shards;
 
--- name: SubscriptionShards :execrows
+-- name: SubscriptionShards :batchexec
 -- Makes the shards that are missing, each with its first cursor at the position
 -- where the subscription starts.
 with missing as (

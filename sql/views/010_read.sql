@@ -34,8 +34,9 @@ select s.subscription as name,
   from pgmill.subscription f
   join pgmill.function d on d.name = f.name
   join pgmill.shard s on s.subscription = f.name
- cross join lateral (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) c
  cross join lateral (select k.last as head from pgmill.step k order by k.k desc limit 1) h
+ cross join lateral (select case when f.dormant then h.head -- nothing since its cursor is for it
+                                 else (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) end as pos) c
  cross join lateral (select coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0) as pos) floor
  cross join lateral (select min(k.key) is not null as parked from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) p -- min: by the index
  cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
@@ -64,6 +65,40 @@ select d.name, d.kind, d.listens,
          where f.function = d.name and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) as live_hosts
   from pgmill.function d;
 comment on view mill.functions is 'Every function a host has ever registered and how many live hosts have it now.';
+
+-- The state of the last fire time: done, pending (not begun, or being handled),
+-- retrying, held, parked; or missed or skipped: left out.
+create or replace view mill.schedules as
+select d.name, d.cron, d.zone,
+       case when d.paused_at is null then d.next_at end as next_at,
+       d.last_at,
+       case when d.last_at is null then null
+            when d.last_left = 'missed' then 'missed'
+            when d.last_left = 'overlap' then 'skipped'
+            when p.reason is not null then 'parked'
+            when f.dormant or x.done then 'done'
+            when b.state is not null then b.state
+            else 'pending' end as last_state,
+       case when d.reason is not null then d.reason
+            when d.paused_at is not null then 'paused'
+            when d.next_at < now() - interval '5 seconds' and not live.any then 'no_live_host'
+            when d.last_left is not null then d.last_left
+            when p.reason is not null then p.reason
+            when not f.dormant and not x.done then coalesce(b.reason, case when f.paused_at is not null then 'paused' when not live.any then 'no_live_host' end) end as reason
+  from pgmill.schedule d
+  join pgmill.function u on u.name = d.name and u.kind = 'schedule'
+  join pgmill.subscription f on f.name = d.name
+ cross join lateral (select f.dormant or d.last_event is null -- as pgmill.ticks_done
+                         or coalesce((select l.pos from pgmill.log l where l.event_id = d.last_event limit 1)
+                                     <= (select min(c.pos) from generate_series(0, f.shards - 1) no
+                                          cross join lateral (select x.pos from pgmill.cursor x where x.subscription = f.name and x.shard = no order by x.n desc limit 1) c), false) as done) x
+  left join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
+                                     where i.function = d.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
+         on d.next_at < now() - interval '5 seconds' or not f.dormant
+  left join lateral (select e.reason from pgmill.parked_event e where e.subscription = d.name and e.event_id = d.last_event limit 1) p on true
+  left join lateral (select case when s.held_at is not null then 'held' when s.failing_pos is not null then 'retrying' end as state, s.reason
+                       from pgmill.shard s where s.subscription = d.name and s.failing_pos is not null order by s.failing_pos desc limit 1) b on true;
+comment on view mill.schedules is 'One row a schedule: when it fires next, and what became of the last fire time. next_at is null while it does not fire.';
 
 create or replace view mill.audit as
 select at, actor, action, subject, reason from pgmill.audit;
@@ -95,5 +130,14 @@ select s.name || '/' || s.shard as id,
 union all
 select p.subscription || '/' || p.shard || '@' || p.pos, 'parked_event', p.reason, p.parked_at,
        'key ' || p.key || ' is parked: host subscription unpark or drop'
-  from pgmill.parked_event p;
+  from pgmill.parked_event p
+union all
+select s.name, 'schedule', s.reason, coalesce(d.paused_at, d.next_at, u.declared_at),
+       case s.reason when 'no_live_host' then 'due since ' || d.next_at || ': no live host has this function'
+                     when 'paused' then 'its fire times are left out: host schedule resume'
+                     else 'it does not fire: mend the declaration and start a host' end
+  from mill.schedules s
+  join pgmill.schedule d on d.name = s.name
+  join pgmill.function u on u.name = s.name
+ where d.reason is not null or d.next_at <= now() - interval '5 seconds' and (d.paused_at is not null or s.reason = 'no_live_host');
 comment on view mill.why_not_running is 'Exactly one row for everything that waits, also with no host alive.';

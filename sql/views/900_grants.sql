@@ -36,7 +36,8 @@ grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.
 grant execute on function
   mill.pause_subscription(text, text), mill.resume_subscription(text, text), mill.hold_subscription(text, int, text),
   mill.park_subscription(text, int, text), mill.drop_event(text, int, bigint, text), mill.unpark(text, text, text),
-  mill.move_subscription(text, text, text), mill.reshard_subscription(text, int, text) to mill_operator, pgmill_runtime;
+  mill.move_subscription(text, text, text), mill.reshard_subscription(text, int, text),
+  mill.pause_schedule(text, text), mill.resume_schedule(text, text), mill.trigger_schedule(text, text) to mill_operator, pgmill_runtime;
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.

@@ -155,6 +155,27 @@ type PgmillReshard struct {
 	TraceID      *string
 }
 
+type PgmillSchedule struct {
+	Name      string
+	Cron      string
+	Zone      string
+	Missed    string
+	MaxMissed int32
+	Overlap   string
+	Version   int64
+	NextAt    *time.Time
+	FiredTo   *time.Time
+	Since     *time.Time
+	LastAt    *time.Time
+	LastEvent *int64
+	LastLeft  *string
+	Fired     int64
+	PausedAt  *time.Time
+	Reason    *string
+	Scope     string
+	TraceID   *string
+}
+
 type PgmillShard struct {
 	Subscription string
 	Shard        int32
@@ -197,4 +218,5 @@ type PgmillSubscription struct {
 	CreatedAt   time.Time
 	Scope       string
 	TraceID     *string
+	Dormant     bool
 }

@@ -44,37 +44,6 @@ func (q *Queries) ClaimsDerive(ctx context.Context, names []string) (ClaimsDeriv
 	return i, err
 }
 
-const functionDeclare = `-- name: FunctionDeclare :exec
-insert into pgmill.function (name, kind, module, listens, reason)
-values ($1, $2, $3, $4::text[], $5)
-on conflict (name) do update
-set kind = excluded.kind,
-    module = excluded.module,
-    listens = excluded.listens,
-    reason = excluded.reason,
-    declared_at = now()
-`
-
-type FunctionDeclareParams struct {
-	Name    string
-	Kind    string
-	Module  string
-	Listens []string
-	Reason  *string
-}
-
-// The newest declaration is what is shown; reason says why it does not run.
-func (q *Queries) FunctionDeclare(ctx context.Context, arg FunctionDeclareParams) error {
-	_, err := q.db.Exec(ctx, functionDeclare,
-		arg.Name,
-		arg.Kind,
-		arg.Module,
-		arg.Listens,
-		arg.Reason,
-	)
-	return err
-}
-
 const shardClear = `-- name: ShardClear :exec
 select pgmill.clear_shard($1, $2, $3)
 `
@@ -272,78 +241,4 @@ func (q *Queries) ShardVersion(ctx context.Context, arg ShardVersionParams) (int
 	var column_1 int32
 	err := row.Scan(&column_1)
 	return column_1, err
-}
-
-const subscriptionDeclare = `-- name: SubscriptionDeclare :one
-insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
-values ($1, $2::text[], $3, $4, $5, $6, $7, $8, make_interval(secs => $9::float8))
-on conflict (name) do update
-set likes = excluded.likes,
-    batch = excluded.batch,
-    max_attempts = excluded.max_attempts,
-    on_poison = excluded.on_poison,
-    replayable = excluded.replayable,
-    timeout = excluded.timeout
-returning shards
-`
-
-type SubscriptionDeclareParams struct {
-	Name           string
-	Likes          []string
-	OrderBy        string
-	Shards         int32
-	Batch          int32
-	MaxAttempts    int32
-	OnPoison       string
-	Replayable     bool
-	TimeoutSeconds float64
-}
-
-// shards, paused_at and the cursors are data: a later declaration leaves them, and
-// hears how many shards there are.
-func (q *Queries) SubscriptionDeclare(ctx context.Context, arg SubscriptionDeclareParams) (int32, error) {
-	row := q.db.QueryRow(ctx, subscriptionDeclare,
-		arg.Name,
-		arg.Likes,
-		arg.OrderBy,
-		arg.Shards,
-		arg.Batch,
-		arg.MaxAttempts,
-		arg.OnPoison,
-		arg.Replayable,
-		arg.TimeoutSeconds,
-	)
-	var shards int32
-	err := row.Scan(&shards)
-	return shards, err
-}
-
-const subscriptionShards = `-- name: SubscriptionShards :execrows
-with missing as (
-    insert into pgmill.shard (subscription, shard)
-    select f.name, n
-    from pgmill.subscription f
-    cross join generate_series(0, f.shards - 1) n
-    where f.name = $2
-    on conflict do nothing
-    returning subscription, shard
-)
-insert into pgmill.cursor (subscription, shard, n, pos)
-select subscription, shard, 0, $1
-from missing
-`
-
-type SubscriptionShardsParams struct {
-	Pos  int64
-	Name string
-}
-
-// Makes the shards that are missing, each with its first cursor at the position
-// where the subscription starts.
-func (q *Queries) SubscriptionShards(ctx context.Context, arg SubscriptionShardsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, subscriptionShards, arg.Pos, arg.Name)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }

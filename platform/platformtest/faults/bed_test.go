@@ -168,6 +168,7 @@ type proc struct {
 // hostOptions are how a host process is started.
 type hostOptions struct {
 	Subs      []sub
+	Schedules []timed
 	Args      []string
 	Failpoint string // as PGMILL_FAILPOINT: name=kill, name=stop:3
 	Unready   bool   // do not wait until it works
@@ -176,7 +177,7 @@ type hostOptions struct {
 // start starts a host and waits until it works.
 func (b *bed) start(o hostOptions) *proc {
 	b.Helper()
-	text, err := json.Marshal(plan{Subs: o.Subs, Args: append([]string{fmt.Sprintf("--lease-ttl=%v", ttl)}, o.Args...)})
+	text, err := json.Marshal(plan{Subs: o.Subs, Schedules: o.Schedules, Args: append([]string{fmt.Sprintf("--lease-ttl=%v", ttl)}, o.Args...)})
 	if err != nil {
 		b.Fatal(err)
 	}

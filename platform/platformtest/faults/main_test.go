@@ -48,8 +48,14 @@ func soaking() bool { return os.Getenv("PGMILL_SOAK") != "" }
 
 // plan is what a host process runs.
 type plan struct {
-	Subs []sub
-	Args []string // flags of host worker
+	Subs      []sub
+	Schedules []timed
+	Args      []string // flags of host worker
+}
+
+// timed is a schedule with the handler act.
+type timed struct {
+	Name, Cron string
 }
 
 // sub is a subscription with the handler act.
@@ -92,6 +98,12 @@ func hostMain(text string) error {
 		platform.Register(platform.Subscription{Name: s.Name, Events: []string{s.Events}, Owners: platform.OwnedBy("test"), From: platform.FromZero,
 			Shards: s.Shards, MaxAttempts: s.Attempts, Batch: s.Batch, OnPoison: poison, Timeout: s.Timeout,
 			Handle: func(ctx context.Context, tx pgx.Tx, e platform.Event) error { return act(ctx, tx, side, s.Name, e) }})
+	}
+	for _, s := range p.Schedules {
+		platform.Register(platform.Schedule{Name: s.Name, Cron: s.Cron, Owners: platform.OwnedBy("test"),
+			Handle: func(ctx context.Context, tx pgx.Tx, t platform.Tick) error {
+				return act(ctx, tx, side, s.Name, t.Event)
+			}})
 	}
 	os.Args = append([]string{"host", "worker", "--addr=127.0.0.1:0", "--log-format=json", "--poll-interval=200ms"}, p.Args...)
 	host.Main()
