@@ -56,7 +56,7 @@ func TestX10MigrationOnAPopulatedDatabase(t *testing.T) {
 	w.exec("select mill.emit('t.x', 'before')")
 	w.wait("select count(*) = 1 from effect")
 	w.stopAllBut(nil)
-	w.exec(`drop table pgmill.schedule cascade; drop index pgmill.shard_retry; alter table pgmill.subscription drop dormant cascade;
+	w.exec(`drop table pgmill.reshard, pgmill.schedule cascade; drop index pgmill.shard_retry; alter table pgmill.subscription drop dormant cascade;
 		delete from pgmill.goose_db_version where version_id >= 2; delete from pgmill.build`)
 	for range 2 {
 		if _, err := pg.Migrate(t.Context(), w.dsn, nil); err != nil {

@@ -30,6 +30,7 @@ type Loop struct {
 
 	bells   bells
 	busy    bool // the last window found enough to go on without bells
+	wary    bool // somebody may have emitted in silence and not committed yet
 	windows int
 }
 
@@ -39,7 +40,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.Poll == 0 {
 		l.Poll = time.Second
 	}
-	var idle int
+	idle := 0
+	l.wary = true
 	var lastWord time.Time
 	nextTick := time.Now()
 	for {
@@ -49,7 +51,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-l.Bell.Heard:
-			idle, rung = 0, true
+			rung = true
 			for range n {
 				l.bells.heard(time.Now())
 			}
@@ -63,12 +65,16 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.Log.Warn("could not look", "error", err)
 			}
 			idle = max(idle+1, 8)
-		case found.Events > 0:
+		case found.Events > 0 && (l.wary || !l.Bell.Up()):
 			idle = 0
+		case found.Events == 0 && rung:
+			idle = 1
 		case found.Busy:
 			idle = min(idle, 2)
-		default:
+		case after(idle, l.every()) < l.every():
 			idle++
+		default:
+			l.wary = false
 		}
 	}
 }
@@ -109,6 +115,7 @@ func (l *Loop) once(ctx context.Context, rung bool, nextTick *time.Time) (Found,
 // window keeps emitters silent for a moment and looks meanwhile. The silence outlasts
 // the window, so that a busy host goes on without letting go in between.
 func (l *Loop) window(ctx context.Context) (Found, error) {
+	l.wary = true
 	sum, err := l.Look(ctx, hushLen)
 	for end := time.Now().Add(windowLen); err == nil && time.Now().Before(end) && ctx.Err() == nil; {
 		pause(ctx, stride(sum.Events))

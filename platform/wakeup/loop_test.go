@@ -129,6 +129,31 @@ func TestLoopStaysAwakeWhileItFinds(t *testing.T) {
 	})
 }
 
+// While emitters may ring each rings for itself: a bell that was worth it is followed
+// by no other look, and the next one is heard at once.
+func TestLoopSleepsOnAfterABellThatWasWorthIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &days{Loop: Loop{Poll: time.Second}}
+		ring, stop := run(t, true, d)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		before := len(d.looks)
+		d.mu.Lock()
+		d.found = func(int) (Found, error) { return Found{Events: 1}, nil }
+		d.mu.Unlock()
+		for range 20 {
+			time.Sleep(20 * time.Millisecond)
+			ring()
+			synctest.Wait()
+		}
+		stop()
+		if n := len(d.looks) - before; n != 20 {
+			t.Errorf("%d looks for 20 bells", n)
+		}
+	})
+}
+
 // Another host is at it: look again within a few milliseconds.
 func TestLoopLooksAgainSoonWhenAnotherIsAtIt(t *testing.T) {
 	t.Parallel()
