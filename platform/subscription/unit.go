@@ -19,7 +19,7 @@ const (
 	sqlBegin      = "begin"
 	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3)"
 	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
-	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, least(pgmill.head(), $2), $3, $4, $5, $6, $7)"
+	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7, true)"
 	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
 	sqlClear      = "select pgmill.clear_shard($1, $2, $3)"
 	sqlSettle     = "select pgmill.settle_shard($1, $2, $3, $4, $5)"

@@ -6,6 +6,15 @@ create or replace function pgmill.order_key(scope text, key text, target text) r
 language sql immutable parallel safe
 as $$ select case when scope = 'install' then coalesce(key, target) else scope || ' ' || coalesce(key, target) end $$;
 
+-- Has this event its position? A function, because a subplan over all partitions would
+-- be set up by each advance, needed or not.
+create or replace function pgmill.is_logged(id bigint) returns boolean
+language plpgsql stable
+as $$
+begin
+  return exists (select from pgmill.log l where l.event_id = is_logged.id);
+end $$;
+
 -- Gives positions to what is visible now and was not in the last step. Returns how
 -- many, or -1 if another host is at it. Must be a transaction of its own: the lock
 -- (statement 1) is older than the snapshot (statement 3) only under read committed.
@@ -15,6 +24,7 @@ as $$ select case when scope = 'install' then coalesce(key, target) else scope |
 create or replace function pgmill.advance() returns bigint
 language plpgsql volatile
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
@@ -58,11 +68,11 @@ begin
     from (select id, scope, key, target, type from pgmill.event
            where xid >= pg_snapshot_xmax(old.base) and xid < pg_snapshot_xmax(cur)
              and pg_visible_in_snapshot(xid, cur)
-             and (id > old.after_id or not exists (select from pgmill.log l where l.event_id = event.id))
+             and (id > old.after_id or not pgmill.is_logged(id))
           union all
           select id, scope, key, target, type from pgmill.event
            where xid = any(array(select x from pg_snapshot_xip(old.base) x where pg_visible_in_snapshot(x, cur)))
-             and (id > old.after_id or not exists (select from pgmill.log l where l.event_id = event.id))) e;
+             and (id > old.after_id or not pgmill.is_logged(id))) e;
   get diagnostics n = row_count;
 
   if n > 0 then
@@ -91,7 +101,7 @@ begin
          hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
     from (select id, scope, key, v.target, type from pgmill.event v
            where id > advance_piece.upto and pg_visible_in_snapshot(xid, advance_piece.target) and not pg_visible_in_snapshot(xid, advance_piece.base)
-             and (id > advance_piece.after_id or not exists (select from pgmill.log l where l.event_id = v.id))
+             and (id > advance_piece.after_id or not pgmill.is_logged(id))
            order by id limit piece) e;
   get diagnostics n = row_count;
   if n = piece then
@@ -148,6 +158,7 @@ end $$;
 create or replace function pgmill.look(seen bigint, hush_ms int, out advanced bigint, out head bigint, out types text[])
 language plpgsql volatile
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan -- or what reads partitions is planned each time
 as $$
 begin
   perform set_config('synchronous_commit', 'off', true);
@@ -181,9 +192,13 @@ begin
   end if;
 end $$;
 
+-- Not language sql, which would be parsed and planned at each call.
 create or replace function pgmill.head() returns bigint
-language sql stable
-as $$ select last from pgmill.step order by k desc limit 1 $$;
+language plpgsql stable
+as $$
+begin
+  return (select last from pgmill.step order by k desc limit 1);
+end $$;
 
 -- The first position at or after a time; after the head if there is none.
 create or replace function pgmill.pos_at(at timestamptz) returns bigint

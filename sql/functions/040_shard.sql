@@ -47,7 +47,8 @@ set enable_seqscan = off
 as $$
 begin
   perform set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
-  return pgmill.shard_version(name, no);
+  return (select s.version # coalesce((select e.n from pgmill.epoch e where e.one), 0) -- as shard_version, in one call
+            from pgmill.shard s where s.subscription = name and s.shard = no);
 end $$;
 
 -- A crash takes back the last positions, which are committed without waiting for the
@@ -64,15 +65,21 @@ begin
 end $$;
 
 -- The next events of a shard: positions in (after, upto], at most take of them.
-create or replace function pgmill.read_shard(after bigint, upto bigint, take int, likes text[], shards int, no int, by_key boolean)
+-- at_most: upto may be beyond the head; else the caller has seen it.
+create or replace function pgmill.read_shard(after bigint, upto bigint, take int, likes text[], shards int, no int, by_key boolean, at_most boolean default false)
 returns table (pos bigint, id bigint, type text, target text, key text, scope text, trace_id text, emitted_at timestamptz, data jsonb)
 language plpgsql stable
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
-  perform pgmill.check_head(upto);
+  if at_most then
+    upto := least(upto, pgmill.head());
+  else
+    perform pgmill.check_head(upto);
+  end if;
   return query
   select l.pos, e.id, e.type, e.target, e.key, e.scope, e.trace_id, e.emitted_at, e.data
     from (select g.pos, g.event_id from pgmill.log g
