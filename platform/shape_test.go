@@ -363,7 +363,7 @@ func dotted(n ast.Node) string {
 // readsClock are the files that ask this machine for the time, each to measure how
 // long something takes and for nothing else.
 var readsClock = strings.Fields(`
-	platform/host/command_watch.go platform/host/demo_run.go platform/host/demo_lag.go platform/host/demo_traffic.go platform/host/worker.go
+	platform/host/command_watch.go platform/host/doctor.go platform/host/demo_run.go platform/host/demo_lag.go platform/host/demo_traffic.go platform/host/worker.go
 	platform/internal/lease/lease.go
 	platform/pg/code.go platform/pg/private_keeper.go platform/pg/private_data.go
 	platform/subscription/batch.go platform/subscription/call.go platform/subscription/errand.go platform/subscription/holder.go

@@ -48,6 +48,10 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.Is(err, errStopped):
 		return exitSignal
+	case errors.Is(err, errBroken):
+		return exitFailed
+	case errors.Is(err, errWarnings):
+		return exitWarnings
 	case errors.Is(err, ErrConfig), errors.Is(err, errUsage):
 		return exitUsage
 	case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing), errors.Is(err, errPending):

@@ -17,6 +17,7 @@ import (
 
 // look finds what is new and sees to it that somebody has the claims for it.
 func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine, look func(ctx context.Context) (outbox.News, error)) (wakeup.Found, error) {
+	w.turned()
 	before := feed.Head()
 	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
 	defer cancel()
@@ -48,6 +49,7 @@ func (w *Worker) looked(news outbox.News) {
 // tick is the poll: advance, rescue and derive in one call; schedules that are due
 // take two more.
 func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, schedules *schedule.Engine, claims *claim.Claims) (wakeup.Found, error) {
+	w.turned()
 	before := feed.Head()
 	var advanced, head int64
 	var types []string
@@ -92,6 +94,16 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 
 // patience is how long a look or a poll may take.
 func (w *Worker) patience() time.Duration { return max(5*time.Second, w.LeaseTTL) }
+
+// turned notes that the loop goes round.
+func (w *Worker) turned() { w.lastTurn.Store(int64(time.Since(w.started))) }
+
+// turning reports whether the loop goes round: it waits for the database no longer
+// than its patience, however long that is away.
+func (w *Worker) turning() bool {
+	last := w.lastTurn.Load()
+	return last == 0 || time.Since(w.started)-time.Duration(last) < w.Poll+2*w.patience()
+}
 
 // touched notes that the database answered just now.
 func (w *Worker) touched() { w.lastTick.Store(int64(time.Since(w.started))) }

@@ -66,6 +66,7 @@ func (p *process) Run(ctx context.Context) error {
 	return runServices(ctx, p.cfg.Grace+1500*time.Millisecond, []service{
 		{"probes", func(ctx context.Context) error { return serveHTTP(ctx, l, newProbes(p.kind, p, p.metrics)) }},
 		{"runtime", func(ctx context.Context) error { return p.work(ctx, l.Addr().String()) }},
+		{"supervisor", p.tellSupervisor},
 	})
 }
 

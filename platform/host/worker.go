@@ -50,6 +50,7 @@ type Worker struct {
 	deaf     bool
 	others   atomic.Int32
 	lastTick atomic.Int64 // monotonic-ish: nanoseconds since start of the last tick that worked
+	lastTurn atomic.Int64 // the same of the loop's last turn, whether it worked or not; 0: none yet
 	started  time.Time
 }
 

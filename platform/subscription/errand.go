@@ -12,6 +12,9 @@ import (
 	"github.com/pgmill/pgmill/platform/outbox"
 )
 
+// errandWait is how long an errand waits for a connection that a handler has just taken.
+const errandWait = 20 * time.Millisecond
+
 // errand is a look that an idle holder does on the way to its own next events: look,
 // begin and read in one round trip, where a look by itself makes it two between the
 // bell and the handler. Worth it when there is news for sure.
@@ -86,7 +89,9 @@ func (h *holder) errand(ctx context.Context, a errand) error {
 		a.done <- looked{declined: true}
 		return nil
 	}
-	conn, err := h.Pool.Acquire(a.ctx)
+	actx, cancel := context.WithTimeout(a.ctx, errandWait)
+	conn, err := h.Pool.Acquire(actx)
+	cancel()
 	if err != nil {
 		a.done <- looked{declined: true}
 		return nil
