@@ -28,7 +28,7 @@ run:
 	go run ./cmd/host serve --profile local --demo
 
 test:
-	@$(install) postgres race
+	@$(install) postgres pgbouncer race
 	go test -timeout 20m -p 1 ./...
 	go test -timeout 20m -p 1 -race -short $(RACE_PKGS)
 

@@ -49,6 +49,7 @@ type Worker struct {
 	notReady platform.Reason
 	deaf     bool
 	others   atomic.Int32
+	pooled   bool         // a pooler is between us and the database
 	lastTick atomic.Int64 // monotonic-ish: nanoseconds since start of the last tick that worked
 	lastTurn atomic.Int64 // the same of the loop's last turn, whether it worked or not; 0: none yet
 	started  time.Time
@@ -145,7 +146,18 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	for wait, word := 100*time.Millisecond, (time.Time{}); ; wait = min(2*wait, 2*time.Second) {
-		err := pg.Check(ctx, pool)
+		pooled, err := isPooled(ctx, pool)
+		if pooled && !w.pooled {
+			w.pooled = true
+			w.Log.Info("a pooler is between this host and the database")
+			pool.Close()
+			if pool, err = w.pool(context.WithoutCancel(ctx), "control", controlConns); err != nil {
+				return nil, err
+			}
+		}
+		if err == nil {
+			err = pg.Check(ctx, pool)
+		}
 		switch {
 		case err == nil:
 			return pool, nil
@@ -180,6 +192,9 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 		return nil, faultf("not a Postgres DSN (its value is not shown)")
 	}
 	w.dress(cfg.ConnConfig)
+	if w.pooled && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // no statement outlives its transaction there
+	}
 	cfg.MaxConns = int32(conns)
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = 2 * time.Second // of a connection that rested; it may have died without a word
@@ -193,6 +208,21 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 		return nil, fmt.Errorf("%s pool: %w", use, err)
 	}
 	return pool, nil
+}
+
+// isPooled reports whether a pooler answers for the database: it hands out session
+// ids of its own (F43).
+func isPooled(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	var pid uint32
+	if err := conn.QueryRow(ctx, "select pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
+		return false, err
+	}
+	return pid != conn.Conn().PgConn().PID(), nil
 }
 
 func (w *Worker) dress(c *pgx.ConnConfig) {

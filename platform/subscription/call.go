@@ -32,7 +32,6 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 	hctx, cancel := context.WithTimeout(ctx, h.sub.Timeout)
 	defer cancel()
 	failpoint("in-handler")
-	pid := u.conn.Conn().PgConn().PID()
 	var at atomic.Int64
 	back := make(chan returned, 1)
 	go func(conn *pgx.Conn) { back <- h.invoke(hctx, conn, events, &at) }(u.conn.Conn())
@@ -44,7 +43,7 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 		case r = <-back:
 		case <-time.After(patience):
 			u.abandon()
-			h.terminate(ctx, pid)
+			h.terminate(ctx, u.pid)
 			if ctx.Err() != nil {
 				return 0, nil, context.Cause(ctx)
 			}
@@ -55,7 +54,7 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 	}
 	done, f = r.done, r.failed
 	if f != nil && hctx.Err() != nil && u.conn.Conn().IsClosed() {
-		h.terminate(ctx, pid) // what it was doing may go on in the server, locks and all
+		h.terminate(ctx, u.pid) // what it was doing may go on in the server, locks and all
 	}
 	failpoint("after-handler")
 	switch {
@@ -120,12 +119,12 @@ func (h *holder) indexAt(at *atomic.Int64) int {
 }
 
 // terminate ends a session of ours in the server, best effort.
-func (h *holder) terminate(ctx context.Context, pid uint32) {
+func (h *holder) terminate(ctx context.Context, pid int32) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	const sql = `select pg_terminate_backend(pid) from pg_stat_activity
 		where pid = $1 and application_name = current_setting('application_name') and usename = current_user`
-	if _, err := h.Control.Exec(ctx, sql, int32(pid)); err != nil {
+	if _, err := h.Control.Exec(ctx, sql, pid); err != nil {
 		h.log.Warn("a session was not ended; it ends by its timeout", "error", err)
 	}
 }

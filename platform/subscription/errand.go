@@ -96,7 +96,7 @@ func (h *holder) errand(ctx context.Context, a errand) error {
 		a.done <- looked{declined: true}
 		return nil
 	}
-	u, started := &unit{conn}, time.Now()
+	u, started := &unit{conn: conn}, time.Now()
 	b := &pgx.Batch{}
 	h.Feed.QueueLook(b)
 	h.queueBegin(b)
@@ -106,7 +106,7 @@ func (h *holder) errand(ctx context.Context, a errand) error {
 	a.done <- looked{news: news, err: err}
 	var events []platform.Event
 	if err == nil {
-		events, err = h.received(res, true)
+		events, err = h.received(res, u, true)
 	}
 	if err = errors.Join(err, res.Close()); err != nil {
 		u.rollback()

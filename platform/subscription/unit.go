@@ -17,7 +17,7 @@ import (
 // stand here and not among the generated ones.
 const (
 	sqlBegin      = "begin"
-	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3)"
+	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3), pg_backend_pid()"
 	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
 	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7, true)"
 	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
@@ -31,6 +31,7 @@ const (
 // unit is one transaction of a handler on a connection of its own.
 type unit struct {
 	conn *pgxpool.Conn
+	pid  int32 // of the server's session: the connection's own is a pooler's, if there is one
 }
 
 // begin opens a transaction and reads events with it, in one round trip. read may
@@ -40,7 +41,7 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 	if err != nil {
 		return nil, nil, fmt.Errorf("no connection for the handler: %w", err)
 	}
-	u := &unit{conn}
+	u := &unit{conn: conn}
 	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout) // a connection can die without a word
 	defer cancel()
 	b := &pgx.Batch{}
@@ -49,7 +50,7 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 		read(b)
 	}
 	res := conn.SendBatch(ctx, b)
-	events, err := h.received(res, read != nil)
+	events, err := h.received(res, u, read != nil)
 	if err = errors.Join(err, res.Close()); err != nil {
 		u.rollback()
 		return nil, nil, err
@@ -62,12 +63,12 @@ func (h *holder) queueBegin(b *pgx.Batch) {
 	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds())
 }
 
-func (h *holder) received(res pgx.BatchResults, read bool) ([]platform.Event, error) {
+func (h *holder) received(res pgx.BatchResults, u *unit, read bool) ([]platform.Event, error) {
 	if _, err := res.Exec(); err != nil {
 		return nil, err
 	}
 	var version *int32
-	if err := res.QueryRow().Scan(&version); err != nil {
+	if err := res.QueryRow().Scan(&version, &u.pid); err != nil {
 		return nil, err
 	}
 	if version == nil || *version != h.st.Version {
