@@ -21,7 +21,7 @@ func TestHandlerThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	var stuck atomic.Bool
 	sub := platform.Subscription{
 		Name: "late.one", Events: []string{"late.happened"}, Owners: platform.OwnedBy("late"), From: platform.FromZero,
-		Timeout: 200 * time.Millisecond, MaxAttempts: 3,
+		Timeout: time.Second, MaxAttempts: 3,
 		Handle: func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
 			if _, err := tx.Exec(ctx, "insert into effect (event, pos) values ($1, $2)", e.ID, e.Pos); err != nil {
 				return err
