@@ -29,7 +29,8 @@ type Loop struct {
 	Log    *slog.Logger
 
 	bells   bells
-	busy    bool // the last window found enough to go on without bells
+	traffic traffic
+	busy    bool // the last windows found enough to go on without bells
 	wary    bool // somebody may have emitted in silence and not committed yet
 	windows int
 }
@@ -46,6 +47,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	nextTick := time.Now()
 	for {
 		wait := min(after(idle, l.every()), time.Until(nextTick))
+		if l.busy { // the next window, before the silence runs out
+			wait = min(firstRetry, wait)
+		}
 		rung := false
 		select {
 		case <-ctx.Done():
@@ -97,8 +101,11 @@ func (l *Loop) once(ctx context.Context, rung bool, nextTick *time.Time) (Found,
 		return f, err
 	}
 	if l.busy || l.bells.crowded(time.Now()) {
+		if !l.busy {
+			l.traffic.begin()
+		}
 		f, err := l.window(ctx)
-		if l.busy = f.Events >= bustle; l.busy {
+		if l.busy = l.traffic.more(f.Events); l.busy {
 			l.bells.bustle = time.Now()
 		}
 		if err == nil && !l.busy && !l.bells.crowded(time.Now()) {

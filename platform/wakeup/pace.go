@@ -8,7 +8,7 @@ const (
 	soon       = 10 * time.Second       // … which is so long
 	windowLen  = 20 * time.Millisecond  // how long a look at a crowd takes
 	hushLen    = 200 * time.Millisecond // how long it keeps emitters silent
-	bustle     = 4                      // this many events in a window are worth another
+	bustle     = 10                     // this many events in the last ten windows are worth another
 	deafPoll   = 100 * time.Millisecond // the look's interval while LISTEN is not heard
 	firstRetry = time.Millisecond
 )
@@ -20,6 +20,31 @@ func after(idle int, poll time.Duration) time.Duration {
 		return poll
 	}
 	return min(firstRetry<<idle, poll)
+}
+
+// traffic is what the last windows found. Ten of them, so that emitters that wait for
+// a slow disk for a moment are not taken for gone.
+type traffic struct {
+	found [10]int64
+	next  int
+}
+
+// begin gives a first window credit: a few events in it are enough for another.
+func (t *traffic) begin() {
+	for i := range t.found {
+		t.found[i] = 1
+	}
+}
+
+// more notes what a window found and reports whether there should be another.
+func (t *traffic) more(found int64) bool {
+	t.found[t.next] = found
+	t.next = (t.next + 1) % len(t.found)
+	var sum int64
+	for _, n := range t.found {
+		sum += n
+	}
+	return sum >= bustle
 }
 
 // stride is how long to wait between looks inside a window that has found so many

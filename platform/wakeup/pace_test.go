@@ -80,3 +80,29 @@ func TestBellsAreACrowdWhenManyComeInASecond(t *testing.T) {
 		}
 	}
 }
+
+func TestTrafficOutlivesAMomentsStall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		found []int64
+		want  bool // another window after the last
+	}{
+		{"a first window with an event", []int64{1}, true},
+		{"a first window with none", []int64{0}, false},
+		{"much, and then nothing for a moment", []int64{20, 20, 0, 0, 0, 0}, true},
+		{"much, and then nothing for ten windows", []int64{20, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, false},
+		{"one a window", []int64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, true},
+		{"one each other window", []int64{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, false},
+	} {
+		var w traffic
+		w.begin()
+		got := false
+		for _, n := range tt.found {
+			got = w.more(n)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
