@@ -144,9 +144,9 @@ func (d *doctor) clock(ctx context.Context) []finding {
 	return ok("%v from the database's", skew.Round(time.Millisecond))
 }
 
-// ownConns is what a host takes besides the handlers' connections: five for control,
+// ownConns is what a host takes besides the handlers' connections: those for control,
 // one for the lease, one to listen.
-const ownConns = 7
+const ownConns = controlConns + 2
 
 func (d *doctor) connections(ctx context.Context) []finding {
 	var used, most, kept int
@@ -185,8 +185,8 @@ func (d *doctor) partitions(ctx context.Context) []finding {
 	if err := d.db.QueryRow(ctx, `
 		select count(*)::int
 		  from pg_inherits i join pg_class c on c.oid = i.inhrelid
-		 where i.inhparent = 'pgmill.log'::regclass and c.relname ~ '^log_[0-9]+$'
-		   and substr(c.relname, 5)::bigint > (select (counts ->> 'head')::bigint from mill.health where component = 'log') / 5000000`).Scan(&ahead); err != nil {
+		 where i.inhparent = 'pgmill.log'::regclass
+		   and substring(pg_get_expr(c.relpartbound, c.oid) from 'FROM \(''([0-9]+)''\)')::bigint > (select (counts ->> 'head')::bigint from mill.health where component = 'log')`).Scan(&ahead); err != nil {
 		return notAsked(err)
 	}
 	if ahead == 0 {

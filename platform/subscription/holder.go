@@ -153,7 +153,7 @@ func (h *holder) open(ctx context.Context) error {
 // spent, replay a key, run a batch, or wait for news.
 func (h *holder) step(ctx context.Context) error {
 	switch {
-	case h.draining() || !h.st.Runnable || h.st.StopAt > 0 && h.scanned >= h.st.StopAt:
+	case h.draining() || !h.st.Runnable:
 		return h.release(ctx)
 	case h.st.FailingPos > 0 && h.st.Attempts >= h.st.MaxAttempts && !h.st.Held:
 		return h.condemn(ctx)
@@ -163,6 +163,8 @@ func (h *holder) step(ctx context.Context) error {
 		return h.release(ctx)
 	case h.scanned < h.end():
 		return h.batch(ctx)
+	case h.st.StopAt > 0 && h.scanned >= h.st.StopAt: // after the replays: a change of shards waits for them
+		return h.release(ctx)
 	default:
 		return h.wait(ctx)
 	}

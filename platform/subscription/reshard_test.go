@@ -74,6 +74,22 @@ func TestReshardTakesParkedKeysAlong(t *testing.T) {
 	}
 }
 
+// A parked key that is replayed while the shards change is replayed first.
+func TestReshardWaitsForAReplayOfAKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bad := refusing(map[string]int{"e1": -1})
+	s := w.sub("test.one", bad.refuse)
+	s.MaxAttempts, s.OnPoison = 1, platform.Park
+	w.emit("e1", "e2")
+	w.host(s)
+	w.caughtUp("test.one")
+	bad.set("e1", 0)
+	w.exec("with u as materialized (select mill.unpark('test.one')) select mill.reshard_subscription('test.one', 3) from u")
+	w.wait("select count(*) = 3 from mill.subscriptions")
+	w.once("e1", "e2")
+}
+
 // What fails is in the way of a change, and is said to be; once it is resolved the
 // change goes through by itself.
 func TestReshardWaitsForWhatFails(t *testing.T) {

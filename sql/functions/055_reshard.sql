@@ -16,6 +16,8 @@ begin
     raise exception using errcode = 'MI404', message = format('no subscription %s; see mill.subscriptions', quote_literal(name));
   elsif shards is null or shards not between 1 and 1024 then
     raise exception using errcode = 'MI001', message = 'a subscription has 1 to 1024 shards';
+  elsif exists (select from pgmill.schedule d where d.name = reshard_subscription.name) then
+    raise exception using errcode = 'MI409', message = 'how many ticks of a schedule run together is said by its declaration';
   end if;
   delete from pgmill.reshard r where r.subscription = name;
   if shards <> had then

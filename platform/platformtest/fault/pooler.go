@@ -7,10 +7,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,10 +81,11 @@ func (p *Pooler) Start() {
 	if _, err := os.Stat(bin); err != nil {
 		p.t.Skip("this test needs PgBouncer: apt-get install pgbouncer")
 	}
-	p.proc = exec.CommandContext(context.WithoutCancel(p.t.Context()), bin, p.file)
+	args := []string{p.file}
 	if os.Getuid() == 0 { // it refuses to run as root
-		p.proc.SysProcAttr = &syscall.SysProcAttr{Credential: plainUser(p.t)}
+		args = append(args, "-u", "nobody")
 	}
+	p.proc = exec.CommandContext(context.WithoutCancel(p.t.Context()), bin, args...)
 	if err := p.proc.Start(); err != nil {
 		p.t.Fatalf("pooler: %v", err)
 	}
@@ -110,15 +108,4 @@ func (p *Pooler) Kill() {
 	_ = p.proc.Process.Kill()
 	_ = p.proc.Wait()
 	p.proc = nil
-}
-
-func plainUser(t testing.TB) *syscall.Credential {
-	t.Helper()
-	u, err := user.Lookup("nobody")
-	if err != nil {
-		t.Skip("this test needs the user nobody: PgBouncer refuses to run as root")
-	}
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
