@@ -83,7 +83,7 @@ func (b build) labels() map[string]string {
 	return l
 }
 
-// compile builds the static binary. Time zones are in it.
+// compile builds the static binary. Time zones are in it, by package platform.
 func (b build) compile() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "pgmill-image-*")
 	if err != nil {
@@ -91,7 +91,7 @@ func (b build) compile() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "host")
-	c := exec.Command("go", "build", "-trimpath", "-tags", "timetzdata", "-ldflags", "-s -w -buildid=", "-o", path, b.pkg)
+	c := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", path, b.pkg)
 	c.Dir = b.dir
 	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+b.arch, "PWD=")
 	if out, err := c.CombinedOutput(); err != nil {

@@ -108,7 +108,7 @@ func TestImageHoldsAStaticProgramAndRoots(t *testing.T) {
 		t.Errorf("%d roots, %v", n, err)
 	}
 	said, err := exec.Command("go", "version", "-m", filepath.Join(root, "usr/local/bin/host")).CombinedOutput()
-	if err != nil || !strings.Contains(string(said), "CGO_ENABLED=0") || !strings.Contains(string(said), "timetzdata") {
+	if err != nil || !strings.Contains(string(said), "CGO_ENABLED=0") {
 		t.Errorf("%v: %s", err, said)
 	}
 }

@@ -25,7 +25,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	unit := filepath.Join(t.TempDir(), "pgmill-host.service")
-	if err := os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/host", self, 1)), 0o644); err != nil {
+	if err := os.WriteFile(unit, []byte(strings.Replace(string(text), "ExecStart=/usr/local/bin/host ", "ExecStart="+self+" ", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
