@@ -72,7 +72,7 @@ func run(t *testing.T, args, env []string) *container {
 		t.Fatal(err)
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
-		Credential: &syscall.Credential{Uid: uid, Gid: gid}, Pdeathsig: syscall.SIGKILL}
+		Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 	if err := c.Start(); errors.Is(err, syscall.EPERM) {
 		t.Skipf("this machine gives no PIDs of their own: %v", err)
 	} else if err != nil {
