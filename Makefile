@@ -3,7 +3,7 @@
 # make check   what CI runs: format, vet, staticcheck, generated code, build, test
 # make bench   how fast it is; make soak: whether it stays so (ARGS="…" for both)
 # make generate  Go from migrations, sql/functions and sql/queries, after a change there
-# make build   the binaries, into .bin/
+# make build   the binaries, into .bin/; make image: a container image, without an engine
 #
 # Missing packages are installed by apt as root or with sudo, else named.
 
@@ -21,7 +21,7 @@ sql_files = $(sort $(wildcard .sqlc.yaml migrations/*.sql sql/functions/*.sql sq
 sql_hash  = cat $(sql_files) | if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c 1-64
 hash_file = platform/internal/db/.hash
 
-.PHONY: run test check bench soak generate build format vet staticcheck generated compile
+.PHONY: run test check bench soak generate build format vet staticcheck generated compile image artifacts
 
 run:
 	@$(install) postgres
@@ -32,7 +32,7 @@ test:
 	go test -timeout 20m -p 1 ./...
 	go test -timeout 20m -p 1 -race -short $(RACE_PKGS)
 
-check: format vet staticcheck generated compile
+check: format vet staticcheck generated compile artifacts
 	@$(MAKE) --no-print-directory test
 
 bench:
@@ -52,6 +52,14 @@ generate:
 
 build:
 	GOFLAGS= go build -o .bin/ ./cmd/...
+
+image:
+	GOFLAGS= go -C deploy/artifacts run . $(ARGS)
+
+# What is in deploy, held against what reads it.
+artifacts:
+	@$(install) postgres
+	cd deploy/artifacts && go vet ./... && go test -timeout 10m ./...
 
 format:
 	@files=$$(gofmt -l $(go_dirs)); test -z "$$files" || { echo "not formatted (gofmt -w):" $$files; exit 1; }

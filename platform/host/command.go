@@ -36,7 +36,7 @@ func rootCommand(o *options) *cobra.Command {
 	root.AddCommand(
 		serveCommand(o, "serve"), serveCommand(o, "worker"),
 		migrateCommand(o), functionsCommand(o), subscriptionCommand(o), scheduleCommand(o),
-		urlCommand(o), doctorCommand(o), demoCommand(o), versionCommand(o),
+		urlCommand(o), readyCommand(o), doctorCommand(o), demoCommand(o), versionCommand(o),
 	)
 	return root
 }

@@ -30,9 +30,13 @@ func doctorCommand(o *options) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 			defer cancel()
-			found, err := o.doctor(ctx, cfg)
-			if err != nil {
-				return err
+			found := programs(cfg)
+			if worst(found) == nil {
+				more, err := o.doctor(ctx, cfg)
+				if err != nil {
+					return err
+				}
+				found = append(found, more...)
 			}
 			if err := show(o, found, []column[finding]{
 				{"CHECK", func(f finding) any { return f.Check }},

@@ -70,6 +70,23 @@ func notAsked(err error) []finding {
 	return warning("run it as a role with `GRANT mill_reader`, after `host migrate up`", "could not be asked (%s)", sqlstateOf(err))
 }
 
+// programs looks for PostgreSQL's own, where a private one is to be started.
+func programs(cfg Config) []finding {
+	if cfg.Database != "" {
+		return nil
+	}
+	found := broken("install PostgreSQL (Debian, Ubuntu: apt-get install postgresql), or set DATABASE_URL", "none found for a private Postgres")
+	folder, major, err := pg.Binaries()
+	switch {
+	case err == nil:
+		found = ok("PostgreSQL %d in %s", major, folder)
+	case !errors.Is(err, pg.ErrNoBinaries):
+		found = broken("correct PGMILL_PG_BIN, or unset it", "%v", err)
+	}
+	found[0].Check = "binaries"
+	return found
+}
+
 func (d *doctor) server(ctx context.Context) []finding {
 	var version int
 	var fsync, pages, commit string
@@ -201,6 +218,8 @@ var remedies = map[string]string{
 	"retrying":                "see mill.why_not_running; it is tried again by itself",
 	"parked":                  "see mill.parked_events; then host subscription unpark or drop",
 	"expired":                 "host subscription move NAME --to zero: what it needed is archived",
+	"overdue":                 "start a host that has the function: host serve; if one runs, see mill.schedules and its log",
+	"bad_schedule":            "mend the declaration's cron line or zone and start a host",
 	"no_live_host":            "start a host that has the functions: host serve",
 	"owner_matrix_incomplete": "name all seven owners in the declaration",
 	"host_lost":               "wait a lease and a second; a live host takes them",

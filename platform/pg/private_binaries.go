@@ -81,6 +81,13 @@ func findBinaries(folders []string, major int) (binaries, error) {
 	return binaries{}, found[0].check(major)
 }
 
+// Binaries names the folder with the PostgreSQL that StartPrivate would use for new
+// data, and its major version. Nothing is started.
+func Binaries() (folder string, major int, err error) {
+	b, err := findBinaries(binaryFolders(), 0)
+	return b.dir, b.major, err
+}
+
 // check refuses binaries that cannot read data made by the wanted version.
 func (b binaries) check(major int) error {
 	if major == 0 || major == b.major {
