@@ -87,8 +87,13 @@ func Listen(t testing.TB, dsn string) string {
 	return Direct(t, dsn)
 }
 
-// Deaf reports whether hosts hear nothing, since all they have is a pooler.
-func Deaf() bool { return os.Getenv(poolerEnv) == poolerAlone }
+// NeedsEars skips a test of what hosts hear, if all they have is a pooler.
+func NeedsEars(t testing.TB) {
+	t.Helper()
+	if os.Getenv(poolerEnv) == poolerAlone {
+		t.Skipf("hosts hear nothing with %s=%s", poolerEnv, poolerAlone)
+	}
+}
 
 // Unpooled skips a test that means nothing behind a pooler; why says so.
 func Unpooled(t testing.TB, why string) {
