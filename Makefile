@@ -1,6 +1,6 @@
 # make run     a host with everything it needs, Postgres included, and a demo
 # make test    the tests; those where goroutines meet a second time with -race
-# make check   what CI runs: format, vet, staticcheck, generated code, build, test, elsewhere
+# make check   what CI runs: format, vet, staticcheck, generated code, build, test
 # make elsewhere  tests again behind PgBouncer and on Postgres 18
 # make matrix  all of them, behind PgBouncer both ways and on Postgres 16 to 18
 # make bench   how fast it is; make soak: whether it stays so (ARGS="…" for both)
@@ -40,7 +40,6 @@ test:
 
 check: format vet staticcheck generated compile
 	@$(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory elsewhere
 
 elsewhere:
 	@$(install) postgres postgres-18 pgbouncer
