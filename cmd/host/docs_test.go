@@ -19,7 +19,7 @@ var shell = regexp.MustCompile("(?s)\n```sh\n(.*?)\n```\n")
 // Every command that the pages show in a block of sh is run as it is written, on a
 // private Postgres with a host, in the order of the pages.
 func TestDocumentedCommands(t *testing.T) {
-	if _, _, err := pg.Binaries(); err != nil {
+	if _, _, err := pg.Binaries(""); err != nil {
 		t.Skip(err)
 	}
 	if _, err := exec.LookPath("psql"); err != nil {

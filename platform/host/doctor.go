@@ -76,7 +76,7 @@ func programs(cfg Config) []finding {
 		return nil
 	}
 	found := broken("install PostgreSQL (Debian, Ubuntu: apt-get install postgresql), or set DATABASE_URL", "none found for a private Postgres")
-	folder, major, err := pg.Binaries()
+	folder, major, err := pg.Binaries("")
 	switch {
 	case err == nil:
 		found = ok("PostgreSQL %d in %s", major, folder)

@@ -50,6 +50,7 @@ type Worker struct {
 	deaf     bool
 	others   atomic.Int32
 	pooled   bool         // a pooler is between us and the database
+	known    bool         // whether one is, is known
 	lastTick atomic.Int64 // monotonic-ish: nanoseconds since start of the last tick that worked
 	lastTurn atomic.Int64 // the same of the loop's last turn, whether it worked or not; 0: none yet
 	started  time.Time
@@ -147,10 +148,12 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	for wait, word := 100*time.Millisecond, (time.Time{}); ; wait = min(2*wait, 2*time.Second) {
 		pooled, err := isPooled(ctx, pool)
-		if pooled && !w.pooled {
-			w.pooled = true
-			w.Log.Info("a pooler is between this host and the database")
-			pool.Close()
+		if err == nil && !w.known {
+			w.known, w.pooled = true, pooled
+			if pooled {
+				w.Log.Info("a pooler is between this host and the database")
+			}
+			pool.Close() // its sessions have no name yet
 			if pool, err = w.pool(context.WithoutCancel(ctx), "control", controlConns); err != nil {
 				return nil, err
 			}
@@ -191,7 +194,7 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 	if err != nil {
 		return nil, faultf("not a Postgres DSN (its value is not shown)")
 	}
-	w.dress(cfg.ConnConfig)
+	w.dress(cfg.ConnConfig, false)
 	if w.pooled && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // no statement outlives its transaction there
 	}
@@ -225,8 +228,14 @@ func isPooled(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	return pid != conn.Conn().PgConn().PID(), nil
 }
 
-func (w *Worker) dress(c *pgx.ConnConfig) {
-	c.RuntimeParams["application_name"] = "pgmill " + w.ID()
+// dress names sessions by the instance, so that another host can end them when it is
+// dead. Behind a pooler the server's sessions are everybody's, and a name would stay on
+// them: there it is the handler's transaction that has one (F43).
+func (w *Worker) dress(c *pgx.ConnConfig, direct bool) {
+	c.RuntimeParams["application_name"] = "pgmill"
+	if direct || w.known && !w.pooled {
+		c.RuntimeParams["application_name"] = claim.SessionName(w.ID())
+	}
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
 	c.DialFunc = dialer().DialContext
 }
@@ -236,7 +245,7 @@ func (w *Worker) dial(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, faultf("not a Postgres DSN (its value is not shown)")
 	}
-	w.dress(cfg)
+	w.dress(cfg, w.ListenURL != "")
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
@@ -251,7 +260,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
 	schedules := &schedule.Engine{Schedules: platform.Of[platform.Schedule](w.Registry), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
 	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,
-		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
+		Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}

@@ -70,7 +70,7 @@ func StartPrivate(ctx context.Context, o PrivateOptions) (*Private, error) {
 	}
 	home, err := openHome(o.Dir)
 	if err != nil {
-		if _, _, none := Binaries(); none != nil {
+		if _, _, none := Binaries(""); none != nil {
 			err = none // a place to write to would not help
 		}
 		return nil, fmt.Errorf("private Postgres: %w", err)

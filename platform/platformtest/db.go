@@ -22,12 +22,13 @@ import (
 func DSN(t testing.TB) string {
 	t.Helper()
 	dsn := pgtest.Database(t, migrate, buildHash())
-	if err := likeATeams(t.Context(), dsn); err != nil {
+	direct := pgtest.Direct(t, dsn)
+	if err := likeATeams(t.Context(), direct); err != nil {
 		t.Fatalf("test database: %v", err)
 	}
 	t.Cleanup(func() {
 		t.Helper()
-		pool, err := pgxpool.New(context.Background(), dsn)
+		pool, err := pgxpool.New(context.Background(), direct)
 		if err != nil {
 			t.Errorf("invariants: %v", err)
 			return
@@ -52,6 +53,7 @@ func Pool(t testing.TB, dsn string) *pgxpool.Pool {
 		t.Fatalf("test database: %v", err)
 	}
 	cfg.MaxConns = 10
+	pgtest.Pooled(cfg.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
 	if err != nil {
 		t.Fatalf("test database: %v", err)

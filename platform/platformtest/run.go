@@ -17,6 +17,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // Host starts a worker on the database, in this process and on a registry of its
@@ -35,6 +36,7 @@ func HostWith(t testing.TB, w *host.Worker, subs ...platform.Subscription) *host
 	w.LeaseTTL = cmp.Or(w.LeaseTTL, 2*time.Second)
 	w.Poll = cmp.Or(w.Poll, 200*time.Millisecond)
 	w.Grace = cmp.Or(w.Grace, 5*time.Second)
+	w.ListenURL = cmp.Or(w.ListenURL, pgtest.Listen(t, w.Database))
 	if w.Registry == nil {
 		w.Registry = platform.NewRegistry()
 	}

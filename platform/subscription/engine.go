@@ -28,6 +28,7 @@ type Engine struct {
 	Control       *pgxpool.Pool // everything that must not wait behind handlers
 	Feed          *outbox.Feed
 	Held          func() context.Context // the lease's
+	Instance      string                 // the lease's id: the name of handlers' sessions
 	Log           *slog.Logger
 	LeaseTTL      time.Duration
 	// Others says how many other hosts live; nil means none.

@@ -17,7 +17,7 @@ import (
 // stand here and not among the generated ones.
 const (
 	sqlBegin      = "begin"
-	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3), pg_backend_pid()"
+	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3), pg_backend_pid(), set_config('application_name', $4, true)" // behind a pooler the session has no name
 	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
 	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7, true)"
 	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
@@ -60,7 +60,7 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 
 func (h *holder) queueBegin(b *pgx.Batch) {
 	b.Queue(sqlBegin)
-	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds())
+	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds(), claim.SessionName(h.Instance))
 }
 
 func (h *holder) received(res pgx.BatchResults, u *unit, read bool) ([]platform.Event, error) {
@@ -68,7 +68,7 @@ func (h *holder) received(res pgx.BatchResults, u *unit, read bool) ([]platform.
 		return nil, err
 	}
 	var version *int32
-	if err := res.QueryRow().Scan(&version, &u.pid); err != nil {
+	if err := res.QueryRow().Scan(&version, &u.pid, nil); err != nil {
 		return nil, err
 	}
 	if version == nil || *version != h.st.Version {
