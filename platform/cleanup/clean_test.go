@@ -263,3 +263,8 @@ func TestHostRunsCleanups(t *testing.T) {
 		t.Errorf("without a host: blocked by %s", got)
 	}
 }
+
+func hostOf(t *testing.T, dsn string, reg *platform.Registry) {
+	t.Helper()
+	platformtest.HostWith(t, &host.Worker{Database: dsn, Registry: reg, Poll: 50 * time.Millisecond})
+}

@@ -20,12 +20,16 @@ as $$
         select i.id from pgmill.instance i
          where i.kind = ''worker'' and i.scope = $2 and i.since < $1 and i.last_seen < $1 and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
            and exists (select from pgmill.instance_function f where f.instance = i.id)
-           and not exists (select from pgmill.river_job j where j.state = ''running'' and j.attempted_by[array_upper(j.attempted_by, 1)] = i.id)
+           and not pgmill.has_claims(i.id)
          order by i.since limit 100))', 'x.instance', 'null::timestamptz', null, null, false, interval '1 hour'),
     ('instances', 2, 'instance', 'x.scope = $2 and x.since < $1 and x.last_seen < $1 and not pgmill.is_live(x.last_seen, x.ttl, x.deregistered_at)
-         and not exists (select from pgmill.instance_function f where f.instance = x.id)', 'x.since', 'x.last_seen',
-        'exists (select from pgmill.river_job j where j.state = ''running'' and j.attempted_by[array_upper(j.attempted_by, 1)] = x.id)', 'claims', false, interval '1 hour')
+         and (pgmill.has_claims(x.id) or not exists (select from pgmill.instance_function f where f.instance = x.id))', 'x.since', 'x.last_seen',
+        'pgmill.has_claims(x.id)', 'claims', false, interval '1 hour')
 $$;
+
+create or replace function pgmill.has_claims(instance text) returns boolean
+language sql stable
+as $$ select exists (select from pgmill.river_job j where j.state = 'running' and j.attempted_by[array_upper(j.attempted_by, 1)] = has_claims.instance) $$;
 
 -- Where the rows of a class that may go come from.
 create or replace function pgmill.cleanup_source(tbl text, old text, sort text, kept_if text) returns text

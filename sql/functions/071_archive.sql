@@ -134,22 +134,22 @@ as $$
 declare
   width constant bigint := pgmill.log_width();
   had bigint;
-  upto bigint;
+  goal bigint;
   whole boolean;
 begin
   select a.upto into had from pgmill.archive a for update; -- a statement of its own: what follows sees who was faster
   perform pgmill.check_archive(target);
-  upto := least(target, had + take, (had + 1) / width * width + width - 1);
-  if upto <= had then
+  goal := least(target, had + take, (had + 1) / width * width + width - 1);
+  if goal <= had then
     return had;
   end if;
-  update pgmill.archive a set upto = archive_batch.upto, at = now();
-  delete from pgmill.event e where e.id = any (array(select l.event_id from pgmill.log l where l.pos > had and l.pos <= archive_batch.upto));
-  whole := upto / width * width + width - 1 <= target and to_regclass('pgmill.log_' || upto / width) is not null;
+  update pgmill.archive a set upto = goal, at = now();
+  delete from pgmill.event e where e.id = any (array(select l.event_id from pgmill.log l where l.pos > had and l.pos <= goal));
+  whole := goal / width * width + width - 1 <= target and to_regclass('pgmill.log_' || goal / width) is not null;
   if not whole then
-    delete from pgmill.log l where l.pos > had and l.pos <= archive_batch.upto;
+    delete from pgmill.log l where l.pos > had and l.pos <= goal;
   end if;
-  return upto;
+  return goal;
 end $$;
 
 -- Drops the log's partitions whose last position is archived. Each drop waits only for

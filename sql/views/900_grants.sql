@@ -71,7 +71,7 @@ revoke all on all tables in schema pgmill from pgmill_cleanup;
 grant usage on schema pgmill to pgmill_cleanup;
 grant select on pgmill.retention, pgmill.river_job to pgmill_cleanup;
 grant execute on function pgmill.clean(text, text), pgmill.check_retention(text, text, text, interval), pgmill.cleanup_classes(),
-  pgmill.cleanup_source(text, text, text, text), pgmill.is_live(timestamptz, interval, timestamptz) to pgmill_cleanup;
+  pgmill.cleanup_source(text, text, text, text), pgmill.has_claims(text), pgmill.is_live(timestamptz, interval, timestamptz) to pgmill_cleanup;
 do $$
 declare
   t text;
