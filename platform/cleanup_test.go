@@ -66,7 +66,7 @@ func TestCleanupIsAScheduleOfItsTicks(t *testing.T) {
 		t.Errorf("Add of the schedule = %v", err)
 	}
 	sub := s.Subscription()
-	if d := fmt.Sprint(s.Describe(), sub.Describe(), sub.Events, s.Overlap, s.Owners.Complete(), s.Cadence().Next(time.Unix(0, 0)).Unix()); d != "{stock.receipts cleanup stock [@every 10m]} {stock.receipts cleanup stock [@every 10m]} [schedule.stock.receipts] skip true 600" {
+	if d := fmt.Sprintf("%v %v %v %v %v %v", s.Describe(), sub.Describe(), sub.Events, s.Overlap, s.Owners.Complete(), s.Cadence().Next(time.Unix(0, 0)).Unix()); d != "{stock.receipts cleanup stock [@every 10m]} {stock.receipts cleanup stock [@every 10m]} [schedule.stock.receipts] skip true 600" {
 		t.Errorf("it is %s", d)
 	}
 }

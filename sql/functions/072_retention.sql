@@ -1,7 +1,7 @@
 -- mill.retention_preview: what would be deleted now, by clean-up and scope. Counted up to
--- a thousand (min and count by the class's index), from there on the planner's estimate,
--- so that a million rows cost milliseconds; of clean-ups for each organization the first
--- hundred that have any. Last, class events: what no reader needs any more, which only
+-- a thousand, for an organization a hundred (by the class's index), from there on the
+-- planner's estimate, so that a million rows cost milliseconds; of clean-ups for each
+-- organization the first twenty that have any rows of the class. Last, class events: what no reader needs any more, which only
 -- the archive takes. Volatile, for an explain is.
 create or replace function pgmill.preview_retention() returns table (class text, scope text, rows bigint, oldest timestamptz, blocked_by text)
 language plpgsql volatile security definer
@@ -11,8 +11,8 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  counted constant int := 1000;
-  scopes constant int := 100;
+  scopes constant int := 20;
+  counted int;
   r record;
   c record;
   n bigint;
@@ -31,6 +31,7 @@ begin
     for i in 1 .. scopes loop
       preview_retention.scope := pgmill.next_scope(r.name, preview_retention.scope);
       exit when preview_retention.scope is null;
+      counted := case when starts_with(preview_retention.scope, 'org:') then 100 else 1000 end;
       preview_retention.class := coalesce(r.class, r.name);
       preview_retention.rows := case when r.class is not null then 0 end;
       preview_retention.oldest := null;
