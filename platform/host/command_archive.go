@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	archiveTake  = 10_000           // events of one transaction
+	archiveTake  = 5_000            // events of one transaction
 	archiveDrops = 30 * time.Second // how long a partition that is being read is tried again
 )
 
