@@ -76,6 +76,7 @@ type Schedule struct {
 	Handle func(ctx context.Context, tx pgx.Tx, t Tick) error
 
 	cadence Cadence
+	shown   *Description // of a function of another kind that this is the working of
 }
 
 // Tick is one fire time of a schedule.
@@ -146,6 +147,9 @@ func (s Schedule) describe() (Function, error) {
 
 // Describe answers what the registry and mill.functions show.
 func (s Schedule) Describe() Description {
+	if s.shown != nil {
+		return *s.shown
+	}
 	return Description{Name: s.Name, Kind: "schedule", Module: s.Module, Listens: []string{strings.TrimSpace(s.Cron + " " + s.Zone)}}
 }
 

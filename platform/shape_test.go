@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"internal/db", "migrations", "sql", "deploy"},
 	{"", "policy", "wakeup", "client"},
 	{"outbox", "pg", "internal/claim", "internal/lease"},
-	{"workflow", "job", "subscription", "schedule", "catalog", "blob", "coord"},
+	{"workflow", "job", "subscription", "schedule", "cleanup", "catalog", "blob", "coord"},
 	{"api", "rabbitmq", "redis"},
 	{"host", "platformtest", "platformtest/pgtest", "platformtest/pgbouncer", "platformtest/fault"},
 	{"cmd/", "functions/"},

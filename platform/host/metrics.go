@@ -17,9 +17,11 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	advanced, polls, derived, rescued, returned, stale, handled, parked, held, ticks, reconnects prometheus.Counter
-	looks, bells, batches, failed, renewals                                                      series
+	looks, bells, batches, failed, renewals, cleaned                                             series
 	claims, listen                                                                               prometheus.Gauge
 	handlerTime                                                                                  prometheus.Histogram
+
+	cleanedAt map[string]prometheus.Gauge
 
 	// Lag is pgmill_subscription_lag_events by subscription.
 	Lag *prometheus.GaugeVec
@@ -54,6 +56,9 @@ func newMetrics(reg *platform.Registry) *metrics {
 	m.parked = f.counter("events_parked_total", "Events set aside after their last attempt.")
 	m.held = f.counter("shards_held_total", "Shards stopped at an event after its last attempt.")
 	m.ticks = f.counter("ticks_emitted_total", "Ticks of schedules emitted by this host.")
+	cleanups := cleanupKeys(reg)
+	m.cleaned = f.counters("cleanup_rows_total", "Rows that clean-ups deleted.", "class", cleanups...)
+	m.cleanedAt = f.gauges("cleanup_last_success_timestamp_seconds", "When this host last finished a clean-up; 0: not since it started.", "class", cleanups...)
 	m.renewals = f.counters("lease_renewals_total", "Renewals of this host's lease; broken: it came too late.", "outcome", "ok", "failed", "broken")
 	m.listen = f.gauge("listen_up", "1 while notifications are heard.")
 	m.reconnects = f.counter("listen_reconnects_total", "Times the listening connection was made anew.")

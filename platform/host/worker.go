@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/cleanup"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/lease"
 	"github.com/pgmill/pgmill/platform/outbox"
@@ -40,6 +41,9 @@ type Worker struct {
 	Poll      time.Duration // 0 means 1 s
 	MaxConns  int           // handlers' connections; 0 means 20
 	MaxClaims int           // shards held at once; 0 means 100
+	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key; what it lacks
+	// is the declaration's.
+	Retention map[string]time.Duration
 
 	metrics *metrics // nil: nobody counts
 
@@ -258,7 +262,9 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell := wakeup.NewBell(w.dial, control, w.ID(), w.Log)
 	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
-	schedules := &schedule.Engine{Schedules: platform.Of[platform.Schedule](w.Registry), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
+	cleanups := &cleanup.Engine{Cleanups: platform.Of[platform.Cleanup](w.Registry), Keep: w.Retention, Pool: control, Log: w.Log,
+		Deleted: w.metrics.RowsCleaned, Done: w.metrics.CleanupDone}
+	schedules := &schedule.Engine{Schedules: append(platform.Of[platform.Schedule](w.Registry), cleanups.Schedules()...), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
 	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,
 		Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
@@ -280,7 +286,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell.Rang = w.metrics.BellHeard
 	w.listening(false)
 
-	if err := w.register(ctx, engine, schedules, l); err != nil {
+	if err := w.register(ctx, engine, schedules, cleanups, l); err != nil {
 		if ctx.Err() != nil { // told to stop before it had begun
 			return nil
 		}
@@ -337,7 +343,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 
 // register declares the functions and enters the instance, waiting out a database
 // that goes away meanwhile.
-func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, l *lease.Lease) error {
+func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, cleanups *cleanup.Engine, l *lease.Lease) error {
 	var names []string
 	for _, f := range w.Registry.Functions() {
 		names = append(names, f.Describe().Name)
@@ -346,6 +352,9 @@ func (w *Worker) register(ctx context.Context, engine *subscription.Engine, sche
 		err := engine.Declare(ctx)
 		if err == nil {
 			err = schedules.Declare(ctx)
+		}
+		if err == nil {
+			err = cleanups.Declare(ctx)
 		}
 		if err == nil {
 			err = l.Register(ctx, names)

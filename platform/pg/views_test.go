@@ -30,6 +30,7 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 		{"instances", "id, kind, contract, version, profile, live, last_seen, ttl_secs, claims"},
 		{"health", "component, status, reasons, counts, checked_at"},
 		{"why_not_running", "id, kind, reason, since, detail"},
+		{"retention_preview", "class, scope, rows, oldest, blocked_by"},
 		{"audit", "at, actor, action, subject, reason"},
 	}
 	for _, tt := range tests {

@@ -57,7 +57,7 @@ type holder struct {
 
 func newHolder(e *Engine, s platform.Subscription, c claim.Claim, no int32) *holder {
 	linger := e.Linger
-	if s.Describe().Kind == "schedule" {
+	if k := s.Describe().Kind; k == "schedule" || k == "cleanup" {
 		linger = min(linger, tickLinger)
 	}
 	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch, linger: linger,

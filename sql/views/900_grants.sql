@@ -41,7 +41,7 @@ grant execute on function
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
-grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int),
+grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;
@@ -54,4 +54,29 @@ begin
     execute format('revoke all on %s from pgmill_runtime', part); -- by way of the parent only
   end loop;
 end $$;
-revoke insert, update, delete on pgmill.build from pgmill_runtime;
+revoke insert, update, delete on pgmill.build, pgmill.archive from pgmill_runtime;
+
+-- Clean-ups run as pgmill_cleanup, which hosts may become, and which may delete what a
+-- class names and nothing else (N81).
+do $$
+begin
+  if not pg_has_role('pgmill_runtime', 'pgmill_cleanup', 'member') then
+    grant pgmill_cleanup to pgmill_runtime;
+  end if;
+exception
+  when insufficient_privilege then -- a role of another database's owner
+    raise warning 'clean-ups will not run until a superuser says: GRANT pgmill_cleanup TO pgmill_runtime';
+end $$;
+revoke all on all tables in schema pgmill from pgmill_cleanup;
+grant usage on schema pgmill to pgmill_cleanup;
+grant select on pgmill.retention, pgmill.river_job to pgmill_cleanup;
+grant execute on function pgmill.clean(text, text), pgmill.check_retention(text, text, text, interval), pgmill.cleanup_classes(),
+  pgmill.cleanup_source(text, text, text, text), pgmill.has_claims(text), pgmill.is_live(timestamptz, interval, timestamptz) to pgmill_cleanup;
+do $$
+declare
+  t text;
+begin
+  for t in select distinct tbl from pgmill.cleanup_classes() loop
+    execute format('grant select, update, delete on pgmill.%I to pgmill_cleanup', t); -- update: to lock the row
+  end loop;
+end $$;

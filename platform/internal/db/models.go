@@ -21,6 +21,12 @@ type MillOutbox struct {
 	Data    []byte
 }
 
+type PgmillArchive struct {
+	One  bool
+	Upto int64
+	At   time.Time
+}
+
 type PgmillAudit struct {
 	ID      int64
 	At      time.Time
@@ -153,6 +159,15 @@ type PgmillReshard struct {
 	AskedAt      time.Time
 	Scope        string
 	TraceID      *string
+}
+
+type PgmillRetention struct {
+	Name    string
+	Class   *string
+	Scope   string
+	Keep    time.Duration
+	Batch   int32
+	TraceID *string
 }
 
 type PgmillSchedule struct {

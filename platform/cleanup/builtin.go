@@ -1,0 +1,23 @@
+package cleanup
+
+import (
+	"time"
+
+	"github.com/pgmill/pgmill/platform"
+)
+
+const day = 24 * time.Hour
+
+// Builtin are the clean-ups of what pgmill itself leaves behind, by the classes of
+// pgmill.cleanup_classes. host.Main registers them.
+func Builtin() []platform.Cleanup {
+	of := func(name string, scope platform.Scope, class string, keep, atLeast time.Duration) platform.Cleanup {
+		return platform.Cleanup{Name: "pgmill." + name, Module: "pgmill", Scope: scope, Rule: platform.Rule{Class: class, Keep: keep, AtLeast: atLeast}}
+	}
+	return []platform.Cleanup{
+		of("clean_instances", platform.Install, "instances", day, time.Hour),
+		of("clean_keys", platform.Install, "idempotency_keys", 7*day, 7*day),
+		of("clean_provider_keys", platform.Provider, "idempotency_keys", 7*day, 7*day),
+		of("clean_org_keys", platform.EachOrg, "idempotency_keys", 7*day, 7*day),
+	}
+}
