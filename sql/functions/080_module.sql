@@ -68,12 +68,13 @@ declare
   done bigint[];
 begin
   execute format('grant usage on schema %I to %I, mill_module, mill_reader', module, role);
-  execute format('grant usage, select on all sequences in schema %I to %I', module, role);
-  for r in select c.oid::regclass as name, c.relkind in ('r', 'p', 'f') as is_table
-             from pg_class c where c.relnamespace = to_regnamespace(module) and c.relkind in ('r', 'p', 'f', 'v', 'm') and c.relname <> 'goose_db_version' loop
-    if r.is_table then
+  for r in select c.oid::regclass as name, c.relkind as kind
+             from pg_class c where c.relnamespace = to_regnamespace(module) and not starts_with(c.relname, 'goose_db_version') loop
+    if r.kind in ('r', 'p', 'f') then
       execute format('grant select, insert, update, delete on %s to %I', r.name, role);
-    else
+    elsif r.kind = 'S' then
+      execute format('grant usage, select on sequence %s to %I', r.name, role);
+    elsif r.kind in ('v', 'm') then
       execute format('grant select on %s to %I, mill_module, mill_reader', r.name, role);
     end if;
   end loop;
