@@ -98,13 +98,13 @@ func migrationFiles(fsys fs.FS) (files []string, folder fs.FS, err error) {
 		return nil, nil, err
 	}
 	if len(nested) == 0 {
-		return nil, nil, fmt.Errorf("Migrations holds no .sql file")
+		return nil, nil, fmt.Errorf("its Migrations holds no .sql file")
 	}
 	dir, _, _ := strings.Cut(nested[0], "/")
 	for _, path := range nested {
 		name, ok := strings.CutPrefix(path, dir+"/")
 		if !ok {
-			return nil, nil, fmt.Errorf("Migrations has .sql files in more than one folder: %q and %q", nested[0], path)
+			return nil, nil, fmt.Errorf("its Migrations has .sql files in more than one folder: %q and %q", nested[0], path)
 		}
 		files = append(files, name)
 	}
