@@ -42,7 +42,8 @@ const TickPrefix = "schedule."
 type Schedule struct {
 	// Name is stable and unique: lower-case words joined by dots, at most 100 bytes.
 	Name string
-	// Module owns the function; "" means the first word of Name.
+	// Module owns the function; "" means the first word of Name. If a Module of that
+	// name is registered, the handler runs as its role; one that is named here must be.
 	Module string
 	// Cron is five fields, a name such as @daily, or "@every 90s" (whole seconds, at
 	// least one; from when it is first declared). Where the clock is set forward, a

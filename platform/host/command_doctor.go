@@ -78,7 +78,7 @@ func (o *options) doctor(ctx context.Context, cfg Config) (found []finding, err 
 			return fmt.Errorf("the listen URL: %w", err)
 		}
 		defer direct.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is lost
-		found = (&doctor{cfg: cfg, db: db, direct: direct}).examine(ctx)
+		found = (&doctor{cfg: cfg, modules: o.reg.Modules(), db: db, direct: direct}).examine(ctx)
 		return nil
 	})
 	return found, err

@@ -7,7 +7,7 @@ import (
 )
 
 func subscriptionCommand(o *options) *cobra.Command {
-	members := []*cobra.Command{subscriptionList(o), subscriptionWatch(o)}
+	members := []*cobra.Command{subscriptionList(o), subscriptionWatch(o), subscriptionShadow(o)}
 	for _, op := range operations {
 		members = append(members, op.command(o, "subscription"))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/pg"
 )
 
@@ -30,6 +31,7 @@ const (
 // doctor is one examination: db is where hosts work, direct where they listen.
 type doctor struct {
 	cfg        Config
+	modules    []platform.Module // this build's
 	db, direct *pgx.Conn
 }
 
@@ -40,7 +42,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		name string
 		ask  func(ctx context.Context) []finding
 	}{
-		{"server", d.server}, {"migrations and grants", d.migrated}, {"listen", d.listen}, {"clock", d.clock},
+		{"server", d.server}, {"migrations and grants", d.migrated}, {"modules", d.modulesReady}, {"listen", d.listen}, {"clock", d.clock},
 		{"connections", d.connections}, {"indexes", d.indexes}, {"partitions", d.partitions}, {"health", d.health}, {"vacuum", d.vacuum},
 	} {
 		for _, f := range check.ask(ctx) {
@@ -118,6 +120,27 @@ func (d *doctor) migrated(ctx context.Context) []finding {
 		return notAsked(err)
 	}
 	return ok("this build's")
+}
+
+// modulesReady compares the modules of this build with those of the database. Asked as
+// the role that hosts run as: whether it may become theirs is part of it.
+func (d *doctor) modulesReady(ctx context.Context) []finding {
+	err := pg.CheckModules(ctx, d.db, d.modules)
+	switch {
+	case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing):
+		return broken("do what it says", "%v", err)
+	case err != nil:
+		return notAsked(err)
+	}
+	unknown, err := pg.UnknownModules(ctx, d.db, d.modules)
+	switch {
+	case err != nil:
+		return notAsked(err)
+	case len(unknown) > 0:
+		return warning("run hosts of a build that has them; if they are gone for good, drop their schemas and their rows of pgmill.module as the owner",
+			"the database has modules that this build has not: %s", strings.Join(unknown, ", "))
+	}
+	return ok("%d, migrated", len(d.modules))
 }
 
 // listen sends itself a word, as hosts do: behind a transaction-mode pooler it does

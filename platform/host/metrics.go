@@ -31,7 +31,7 @@ type metrics struct {
 // reasons, and one for all that authors give.
 var eventReasons = []platform.Reason{
 	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch,
-	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict,
+	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict, platform.ReasonPermissionDenied,
 	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
 	platform.ReasonMissed, platform.ReasonOverlap, platform.ReasonBadSchedule, platform.ReasonDraining, byAuthor,
 }

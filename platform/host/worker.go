@@ -102,6 +102,9 @@ func (w *Worker) state(r platform.Reason) {
 // what waiting cannot mend: pg.ErrNotMigrated, pg.ErrGrantMissing.
 func (w *Worker) Run(ctx context.Context) error {
 	w.once.Do(w.defaults)
+	if err := w.Registry.Check(); err != nil {
+		return err
+	}
 	control, err := w.connect(ctx)
 	if err != nil || control == nil {
 		return err
@@ -164,6 +167,9 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 		}
 		if err == nil {
 			err = pg.Check(ctx, pool)
+		}
+		if err == nil {
+			err = pg.CheckModules(ctx, pool, w.Registry.Modules())
 		}
 		switch {
 		case err == nil:
@@ -266,7 +272,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 		Deleted: w.metrics.RowsCleaned, Done: w.metrics.CleanupDone}
 	schedules := &schedule.Engine{Schedules: append(platform.Of[platform.Schedule](w.Registry), cleanups.Schedules()...), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
 	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,
-		Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
+		Role: w.Registry.Role, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}

@@ -174,6 +174,8 @@ func failure(cause error, index int, hctx context.Context) *failed {
 		f.reason = platform.ReasonTimeout
 	case index == badIndex:
 		f.reason = platform.ReasonBadBatch
+	case claim.IsDenied(cause):
+		f.reason = platform.ReasonPermissionDenied
 	}
 	return f
 }

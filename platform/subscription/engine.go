@@ -31,6 +31,9 @@ type Engine struct {
 	Instance      string                 // the lease's id: the name of handlers' sessions
 	Log           *slog.Logger
 	LeaseTTL      time.Duration
+	// Role is the role that a module's handlers run as, "" for the host's own; nil
+	// means that all do.
+	Role func(module string) string
 	// Others says how many other hosts live; nil means none.
 	Others func() int
 	// Derived hears how many claims were made for others or us to fetch; may be nil.

@@ -6,15 +6,22 @@ declare
   role text;
 begin
   foreach role in array array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
-                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup'] loop
+                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup', 'mill_module', 'pgmill_modules'] loop
     if not exists (select from pg_roles where rolname = role) then
       begin
-        execute format('create role %I nologin', role);
+        execute format('create role %I nologin %s', role, case when role = 'pgmill_modules' then 'noinherit' end);
       exception
         when duplicate_object or unique_violation then null; -- another database of this cluster was faster
       end;
     end if;
   end loop;
+  if not exists (select from pg_auth_members where roleid = 'pgmill_modules'::regrole and member = 'pgmill_runtime'::regrole) then
+    begin
+      grant pgmill_modules to pgmill_runtime;
+    exception
+      when unique_violation then null;
+    end;
+  end if;
 end $$;
 do $$
 declare
@@ -24,7 +31,7 @@ begin
     execute format('revoke execute on routine %s from public', f);
   end loop;
 end $$;
-grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup;
+grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup, mill_module;
 grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime, pgmill_api;
 revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime, pgmill_api; -- it shows data
 grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
@@ -41,7 +48,7 @@ grant execute on function
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
-grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int),
+grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;
@@ -54,7 +61,7 @@ begin
     execute format('revoke all on %s from pgmill_runtime', part); -- by way of the parent only
   end loop;
 end $$;
-revoke insert, update, delete on pgmill.build, pgmill.archive from pgmill_runtime;
+revoke insert, update, delete on pgmill.build, pgmill.archive, pgmill.module from pgmill_runtime;
 
 -- Clean-ups run as pgmill_cleanup, which hosts may become, and which may delete what a
 -- class names and nothing else (N81).

@@ -129,6 +129,14 @@ type PgmillLogDefault struct {
 	Type       string
 }
 
+type PgmillModule struct {
+	Name       string
+	Versions   []int64
+	MigratedAt time.Time
+	Scope      string
+	TraceID    *string
+}
+
 type PgmillParkedEvent struct {
 	Subscription string
 	Shard        int32
