@@ -1,6 +1,7 @@
 package host
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pgmill/pgmill/platform"
@@ -76,3 +77,9 @@ func (m *metrics) LagOf(subscription string, events int64) {
 
 // TicksEmitted counts the ticks of schedules that this host emitted.
 func (m *metrics) TicksEmitted(n int) { m.ticks.Add(float64(n)) }
+
+// JobEnded counts a settled attempt of a job.
+func (m *metrics) JobEnded(_, state string, took time.Duration) {
+	m.jobs.count(strings.ToLower(state), "failed")
+	m.handlerTime.Observe(took.Seconds())
+}
