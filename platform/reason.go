@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 )
 
 // Reason is a code, [a-z0-9_.]{1,64}: the only form in which a failure is stored
@@ -13,25 +14,38 @@ type Reason string
 
 // The system reasons, a closed set.
 const (
-	ReasonHandlerError        Reason = "handler_error"           // the handler returned an error without a reason
-	ReasonPanic               Reason = "panic"                   // the handler panicked
-	ReasonTimeout             Reason = "timeout"                 // the function's timeout passed
-	ReasonBadData             Reason = "bad_data"                // the event's data does not decode into what the handler expects
-	ReasonBadBatch            Reason = "bad_batch"               // BatchError named an index outside the batch
-	ReasonBadReason           Reason = "bad_reason"              // Fail was given what is no reason code
-	ReasonHostLost            Reason = "host_lost"               // the host died while it worked on this
-	ReasonLeaseLost           Reason = "lease_lost"              // another host owns the claim now
-	ReasonCommitFailed        Reason = "commit_failed"           // the handler went well, its transaction did not commit
-	ReasonConflict            Reason = "conflict"                // a deadlock or serialization failure
-	ReasonPermissionDenied    Reason = "permission_denied"       // the handler may not do that to this table: it is another module's, or a grant is missing (N39)
-	ReasonOwnersIncomplete    Reason = "owner_matrix_incomplete" // the declaration lacks owners (N40)
-	ReasonNoLiveHost          Reason = "no_live_host"            // no live host has the function
-	ReasonListenUnavailable   Reason = "listen_unavailable"      // LISTEN is not heard here (a pooler); the host polls faster
-	ReasonDatabaseUnreachable Reason = "database_unreachable"    // the database does not answer
-	ReasonMissed              Reason = "missed"                  // a fire time passed with no host there for it, and was left out
-	ReasonOverlap             Reason = "overlap"                 // a fire time came while the tick before was not done, and was left out
-	ReasonBadSchedule         Reason = "bad_schedule"            // the cron line or zone in the database cannot be read
-	ReasonDraining            Reason = "draining"                // the process is stopping
+	ReasonHandlerError        Reason = "handler_error"            // the handler returned an error without a reason
+	ReasonPanic               Reason = "panic"                    // the handler panicked
+	ReasonTimeout             Reason = "timeout"                  // the function's timeout passed
+	ReasonBadData             Reason = "bad_data"                 // the event's data does not decode into what the handler expects
+	ReasonBadBatch            Reason = "bad_batch"                // BatchError named an index outside the batch
+	ReasonBadReason           Reason = "bad_reason"               // Fail was given what is no reason code
+	ReasonHostLost            Reason = "host_lost"                // the host died while it worked on this
+	ReasonLeaseLost           Reason = "lease_lost"               // another host owns the claim now
+	ReasonCommitFailed        Reason = "commit_failed"            // the handler went well, its transaction did not commit
+	ReasonConflict            Reason = "conflict"                 // a deadlock or serialization failure
+	ReasonPermissionDenied    Reason = "permission_denied"        // the handler may not do that to this table: it is another module's, or a grant is missing (N39)
+	ReasonOwnersIncomplete    Reason = "owner_matrix_incomplete"  // the declaration lacks owners (N40)
+	ReasonNoLiveHost          Reason = "no_live_host"             // no live host has the function
+	ReasonListenUnavailable   Reason = "listen_unavailable"       // LISTEN is not heard here (a pooler); the host polls faster
+	ReasonDatabaseUnreachable Reason = "database_unreachable"     // the database does not answer
+	ReasonMissed              Reason = "missed"                   // a fire time passed with no host there for it, and was left out
+	ReasonOverlap             Reason = "overlap"                  // a fire time came while the tick before was not done, and was left out
+	ReasonBadSchedule         Reason = "bad_schedule"             // the cron line or zone in the database cannot be read
+	ReasonDraining            Reason = "draining"                 // the process is stopping
+	ReasonSchema              Reason = "schema_validation_failed" // a job's input does not fit its step's type
+	ReasonBadOutput           Reason = "bad_output"               // a step's output is too large, does not fit its type, or is no JSON that Postgres takes
+	ReasonDeadline            Reason = "deadline"                 // a job's deadline passed
+	ReasonCancelled           Reason = "cancelled"                // somebody cancelled the job
+	ReasonLateResult          Reason = "late_result"              // a result came for a job that had ended; it changed nothing
+	ReasonNoPoolMapping       Reason = "no_pool_mapping"          // no step, worker or pool has ever been known for the topic
+	ReasonNoWorkers           Reason = "no_workers"               // no live worker meets what the job asks for
+	ReasonPoolOverloaded      Reason = "pool_overloaded"          // those that may run it are busy
+	ReasonTenantLimit         Reason = "tenant_limit"             // the scope has as many running as it may
+	ReasonTopicLimit          Reason = "topic_limit"              // the topic has as many running as it may
+	ReasonKeyLimit            Reason = "key_limit"                // the key has as many running as it may
+	ReasonScheduled           Reason = "scheduled"                // it is not due yet
+	ReasonApprovalRequired    Reason = "approval_required"        // it waits for a person
 )
 
 var reasonForm = regexp.MustCompile(`^[a-z0-9_.]{1,64}$`)
@@ -87,6 +101,15 @@ func ReasonOf(err error) Reason {
 		return ReasonHandlerError
 	}
 }
+
+// Snooze puts a job back for d without counting the attempt: what it needs is not there
+// yet.
+func Snooze(d time.Duration) error { return &Snoozed{For: d} }
+
+// Snoozed is the error that Snooze returns.
+type Snoozed struct{ For time.Duration }
+
+func (s *Snoozed) Error() string { return fmt.Sprintf("snoozed for %v", s.For) }
 
 // BatchError says which event of a batch failed, which saves the search for it.
 // Index is into the slice given to HandleBatch.

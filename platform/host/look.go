@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/job"
 	"github.com/pgmill/pgmill/platform/outbox"
 	"github.com/pgmill/pgmill/platform/schedule"
 	"github.com/pgmill/pgmill/platform/subscription"
@@ -16,11 +17,14 @@ import (
 )
 
 // look finds what is new and sees to it that somebody has the claims for it.
-func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine, look func(ctx context.Context) (outbox.News, error)) (wakeup.Found, error) {
+func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine, jobs *job.Engine, claims *claim.Claims, look func(ctx context.Context) (outbox.News, error)) (wakeup.Found, error) {
 	w.turned()
 	before := feed.Head()
 	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
 	defer cancel()
+	if jobs.Source() != nil {
+		claims.RingJobs() // beside the look: a job's way is its own
+	}
 	news, err := look(ctx)
 	if err != nil {
 		return wakeup.Found{}, err
@@ -31,7 +35,7 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 			return wakeup.Found{}, err
 		}
 	}
-	return wakeup.Found{Events: news.Head - before, Busy: news.Advanced < 0}, nil
+	return wakeup.Found{Events: news.Head - before + jobs.Fetched(), Busy: news.Advanced < 0}, jobs.Cancelled(ctx)
 }
 
 func (w *Worker) looked(news outbox.News) {
@@ -48,7 +52,7 @@ func (w *Worker) looked(news outbox.News) {
 
 // tick is the poll: advance, rescue and derive in one call; schedules that are due
 // take two more.
-func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, schedules *schedule.Engine, claims *claim.Claims) (wakeup.Found, error) {
+func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, schedules *schedule.Engine, jobs *job.Engine, claims *claim.Claims) (wakeup.Found, error) {
 	w.turned()
 	before := feed.Head()
 	var advanced, head int64
@@ -75,7 +79,13 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 	if derived > 0 {
 		engine.Derived(derived)
 	}
-	f := wakeup.Found{Events: head - before, Busy: advanced < 0}
+	if jobs.Source() != nil {
+		claims.RingJobs()
+	}
+	if err := jobs.Cancelled(ctx); err != nil {
+		return wakeup.Found{}, err
+	}
+	f := wakeup.Found{Events: head - before + jobs.Fetched(), Busy: advanced < 0}
 	if nextMs != nil && *nextMs <= 0 {
 		ticks, moved, err := schedules.Sweep(ctx)
 		if err != nil {

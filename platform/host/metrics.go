@@ -17,7 +17,7 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	advanced, polls, derived, rescued, returned, stale, handled, parked, held, ticks, reconnects prometheus.Counter
-	looks, bells, batches, failed, renewals, cleaned                                             series
+	looks, bells, batches, failed, renewals, cleaned, jobs                                       series
 	claims, listen                                                                               prometheus.Gauge
 	handlerTime                                                                                  prometheus.Histogram
 
@@ -55,6 +55,7 @@ func newMetrics(reg *platform.Registry) *metrics {
 	m.failed = f.counters("events_failed_total", "Failed attempts at an event.", "reason", asStrings(eventReasons)...)
 	m.parked = f.counter("events_parked_total", "Events set aside after their last attempt.")
 	m.held = f.counter("shards_held_total", "Shards stopped at an event after its last attempt.")
+	m.jobs = f.counters("job_attempts_total", "Attempts at jobs that were settled by this host, by what became of the job; pending: it comes again.", "state", "succeeded", "failed", "timeout", "denied", "pending")
 	m.ticks = f.counter("ticks_emitted_total", "Ticks of schedules emitted by this host.")
 	cleanups := cleanupKeys(reg)
 	m.cleaned = f.counters("cleanup_rows_total", "Rows that clean-ups deleted.", "class", cleanups...)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pgmill/pgmill/platform"
@@ -82,3 +83,9 @@ func (m *metrics) RowsCleaned(key string, rows int) { m.cleaned[key].Add(float64
 
 // CleanupDone notes that a clean-up's tick went well.
 func (m *metrics) CleanupDone(key string) { m.cleanedAt[key].SetToCurrentTime() }
+
+// JobEnded counts a settled attempt of a job.
+func (m *metrics) JobEnded(_, state string, took time.Duration) {
+	m.jobs.count(strings.ToLower(state), "failed")
+	m.handlerTime.Observe(took.Seconds())
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/pgmill/pgmill/platform/cleanup"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/lease"
+	"github.com/pgmill/pgmill/platform/job"
 	"github.com/pgmill/pgmill/platform/outbox"
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/policy"
@@ -41,6 +42,7 @@ type Worker struct {
 	Poll      time.Duration // 0 means 1 s
 	MaxConns  int           // handlers' connections; 0 means 20
 	MaxClaims int           // shards held at once; 0 means 100
+	MaxJobs   int           // jobs worked on at once; 0 means 100
 	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key; what it lacks
 	// is the declaration's.
 	Retention map[string]time.Duration
@@ -274,9 +276,12 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,
 		Role: w.Registry.Role, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
-	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Log: w.Log,
+	jobs := &job.Engine{Steps: platform.Of[platform.StepSpec](w.Registry), Pool: handlers, Control: control, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL,
+		Slots: w.MaxJobs, Observe: job.Observe{Ended: w.metrics.JobEnded, Lost: w.metrics.StaleWriterRejected}}
+	jobs.Init()
+	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Jobs: jobs.Source(), Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}
-	l.Known = claims.Known
+	l.Known = func() []int64 { return append(claims.Known(), jobs.Known()...) }
 	engine.Derived = func(n int) {
 		w.metrics.ClaimsDerived(n)
 		claims.Ring()
@@ -292,7 +297,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell.Rang = w.metrics.BellHeard
 	w.listening(false)
 
-	if err := w.register(ctx, engine, schedules, cleanups, l); err != nil {
+	if err := w.register(ctx, engine, schedules, cleanups, jobs, l); err != nil {
 		if ctx.Err() != nil { // told to stop before it had begun
 			return nil
 		}
@@ -304,11 +309,13 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	}
 	loop := &wakeup.Loop{Poll: w.Poll, Arm: feed.Arm, Bell: bell, Log: w.Log, Others: func() int { return int(w.others.Load()) }}
 	loop.Look = func(ctx context.Context, hush time.Duration) (wakeup.Found, error) {
-		return w.look(ctx, feed, engine, func(ctx context.Context) (outbox.News, error) { return feed.Look(ctx, hush) })
+		return w.look(ctx, feed, engine, jobs, claims, func(ctx context.Context) (outbox.News, error) { return feed.Look(ctx, hush) })
 	}
-	loop.Answer = func(ctx context.Context) (wakeup.Found, error) { return w.look(ctx, feed, engine, engine.Look) }
+	loop.Answer = func(ctx context.Context) (wakeup.Found, error) {
+		return w.look(ctx, feed, engine, jobs, claims, engine.Look)
+	}
 	loop.Tick = func(ctx context.Context) (wakeup.Found, error) {
-		return w.tick(ctx, control, bell, feed, engine, schedules, claims)
+		return w.tick(ctx, control, bell, feed, engine, schedules, jobs, claims)
 	}
 
 	looks, stopLooks := context.WithCancel(bg)
@@ -319,6 +326,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	var group errgroup.Group
 	group.Go(func() error { return loop.Run(looks) })
 	group.Go(func() error { return bell.Run(looks) })
+	group.Go(func() error { return jobs.Run(bg) })
 	group.Go(func() error { return w.watchLag(looks, control) })
 	group.Go(func() error { return w.keepPartitions(looks, control) })
 	group.Go(func() error {
@@ -342,6 +350,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	if err := claims.Stop(grace); err != nil {
 		w.Log.Error("not everything was handed back; it will be rescued", "error", err)
 	}
+	jobs.Stop(grace)
 	stopLooks()
 	stopLease()
 	return errors.Join(cause, group.Wait())
@@ -349,7 +358,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 
 // register declares the functions and enters the instance, waiting out a database
 // that goes away meanwhile.
-func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, cleanups *cleanup.Engine, l *lease.Lease) error {
+func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, cleanups *cleanup.Engine, jobs *job.Engine, l *lease.Lease) error {
 	var names []string
 	for _, f := range w.Registry.Functions() {
 		names = append(names, f.Describe().Name)
@@ -361,6 +370,9 @@ func (w *Worker) register(ctx context.Context, engine *subscription.Engine, sche
 		}
 		if err == nil {
 			err = cleanups.Declare(ctx)
+		}
+		if err == nil {
+			err = jobs.Declare(ctx)
 		}
 		if err == nil {
 			err = l.Register(ctx, names)

@@ -47,6 +47,21 @@ var invariants = []struct{ name, query string }{
 		`select format('%s is dormant, event %s is not done', d.name, d.last_event)
 		   from pgmill.schedule d join pgmill.subscription f on f.name = d.name
 		  where f.dormant and not pgmill.ticks_done(d.name, d.last_event)`},
+	{"a job waits, runs or has ended, one of the three",
+		`select format('job %s is %s, %s rows wait, %s claims', j.id, j.state, w.n, r.n)
+		   from pgmill.job j
+		  cross join lateral (select count(*) as n from pgmill.job_waiting w where w.job = j.id) w
+		  cross join lateral (select count(*) as n from pgmill.river_job r where r.queue = 'job' and r.args ->> 'job' = j.id) r
+		  where w.n + r.n <> (j.state = 'PENDING')::int`},
+	{"what waits and may start is in a lane that admission sees",
+		`select format('job %s, seq %s, lane %s', w.job, w.seq, l.low)
+		   from pgmill.job_waiting w
+		   left join lateral (select l.low from pgmill.lane l where l.topic = w.topic and l.priority = w.priority and l.demand = w.demand and l.scope = w.scope
+		                       order by l.n desc limit 1) l on true
+		  where w.due_at is null and (l.low is null or w.seq < l.low)`},
+	{"a job that did not succeed and was not cancelled is a dead letter, unless it was deleted",
+		`select format('dead letter %s of a job that is %s', d.job, j.state)
+		   from pgmill.dead_letter d join pgmill.job j on j.id = d.job where j.state not in ('FAILED', 'TIMEOUT', 'DENIED')`},
 	{"a parked event's key is parked and behind the cursor",
 		`select format('%s/%s at %s, key %s', p.subscription, p.shard, p.pos, p.key)
 		   from pgmill.parked_event p

@@ -84,6 +84,26 @@ begin
   end if;
 end $$;
 
+-- May this host judge others? Its own lease has been unbroken for one ttl.
+create or replace function pgmill.may_rescue(me text) returns boolean
+language sql stable
+as $$
+  select exists (select from pgmill.instance i
+                  where i.kind = 'worker' and i.id = me and now() - i.since >= i.ttl
+                    and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at))
+$$;
+
+-- Ends the sessions of dead instances: they may still hold locks.
+create or replace function pgmill.end_sessions() returns void
+language sql volatile
+as $$
+  select pg_terminate_backend(a.pid)
+    from pg_stat_activity a
+    join pgmill.instance i on i.kind = 'worker' and a.application_name = 'pgmill ' || i.id
+   where a.datname = current_database() and a.usename = current_user and a.pid <> pg_backend_pid()
+     and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) and now() - i.last_seen < interval '1 hour'
+$$;
+
 -- Takes claims back from instances whose lease is gone, if the caller's own lease
 -- has been unbroken for one ttl (after a pause of the database all leases are gone
 -- at once). A shard that was being worked on becomes suspect; if an event was
@@ -100,9 +120,7 @@ declare
   replayed record;
   n int := 0;
 begin
-  if not exists (select from pgmill.instance i
-                  where i.kind = 'worker' and i.id = me and now() - i.since >= i.ttl
-                    and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+  if not pgmill.may_rescue(me) then
     return 0;
   end if;
   if not exists (select from pgmill.river_job j
@@ -156,11 +174,7 @@ begin
        and (s.noted_pos is not null
             or (select pos from pgmill.cursor c where c.subscription = s.subscription and c.shard = s.shard order by c.n desc limit 1) < head);
   end loop;
-  perform pg_terminate_backend(a.pid)
-     from pg_stat_activity a
-     join pgmill.instance i on i.kind = 'worker' and a.application_name = 'pgmill ' || i.id
-    where a.datname = current_database() and a.usename = current_user and a.pid <> pg_backend_pid()
-      and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) and now() - i.last_seen < interval '1 hour';
+  perform pgmill.end_sessions();
   return n;
 end $$;
 
@@ -181,9 +195,10 @@ begin
      where kind = 'worker' and id = me;
     begin
       delete from pgmill.river_job j
-       where j.state = 'running' and j.attempted_by[array_upper(j.attempted_by, 1)] = me
+       where j.state = 'running' and j.queue = 'subscription' and j.attempted_by[array_upper(j.attempted_by, 1)] = me
          and j.attempted_at < now() - interval '5 seconds' and j.id <> all (known);
       get diagnostics returned = row_count;
+      returned := returned + pgmill.release_unknown_jobs(me, known);
     exception
       when lock_not_available then returned := 0;
     end;
@@ -204,11 +219,14 @@ begin
   commit;
   rescued := pgmill.rescue(me);
   commit;
+  rescued := rescued + pgmill.sweep_jobs(me);
+  commit;
   perform pgmill.finish_reshard(r.subscription) from pgmill.reshard r;
   select d.claims into claims from pgmill.derive_claims() d;
   perform pgmill.doze();
   select least((select ceil(extract(epoch from min(s.next_retry_at) - now()) * 1000)::bigint
                   from pgmill.shard s where s.next_retry_at > now()),
+               (select ceil(extract(epoch from min(w.due_at) - now()) * 1000)::bigint from pgmill.job_waiting w where w.due_at > now() and w.due_at < 'infinity'),
                pgmill.schedule_ms(me)) into next_due_ms;
   select count(*) into others
     from pgmill.instance i where i.kind = 'worker' and i.id <> me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at);

@@ -144,5 +144,11 @@ select s.name, 'schedule', s.reason, coalesce(d.paused_at, d.next_at, u.declared
   from mill.schedules s
   join pgmill.schedule d on d.name = s.name
   join pgmill.function u on u.name = s.name
- where d.reason is not null or d.next_at <= now() - interval '5 seconds' and (d.paused_at is not null or s.reason = 'no_live_host');
+ where d.reason is not null or d.next_at <= now() - interval '5 seconds' and (d.paused_at is not null or s.reason = 'no_live_host')
+union all
+select w.job, 'job', pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason), w.since,
+       'attempt ' || w.attempt || ' of ' || w.topic || case when w.due_at > now() and w.due_at < 'infinity' then ', not before ' || w.due_at else '' end
+  from pgmill.job_waiting w
+union all
+select j.id, 'job', 'approval_required', j.updated_at, j.topic from pgmill.job j where j.state = 'APPROVAL_REQUIRED';
 comment on view mill.why_not_running is 'Exactly one row for everything that waits, also with no host alive.';

@@ -44,11 +44,18 @@ grant execute on function
   mill.pause_subscription(text, text), mill.resume_subscription(text, text), mill.hold_subscription(text, int, text),
   mill.park_subscription(text, int, text), mill.drop_event(text, int, bigint, text), mill.unpark(text, text, text),
   mill.move_subscription(text, text, text), mill.reshard_subscription(text, int, text),
-  mill.pause_schedule(text, text), mill.resume_schedule(text, text), mill.trigger_schedule(text, text) to mill_operator, pgmill_runtime;
+  mill.pause_schedule(text, text), mill.resume_schedule(text, text), mill.trigger_schedule(text, text),
+  mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text), mill.limit_scope(text, int, float8, text), mill.set_pools(jsonb, text) to mill_operator, pgmill_runtime;
+grant execute on function mill.submit_job(text, jsonb, jsonb), mill.submit_jobs(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
+grant execute on function mill.cancel(text, text) to mill_operator, pgmill_runtime, pgmill_api;
+grant execute on function mill.claim_jobs(text, text[], int, int), mill.renew_jobs(text[], text[]), mill.progress_job(text, text, int, text),
+  mill.complete_job(text, text, jsonb), mill.fail_job(text, text, text, boolean), mill.release_job(text, text) to mill_worker, mill_operator, pgmill_runtime, pgmill_api;
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
 grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),
+  pgmill.job_claim_key(text), pgmill.topic_pools(text), pgmill.lanes(text[]), pgmill.plain_demand(text),
+  pgmill.suits(text, text, text, text[], jsonb), pgmill.pool_offers(text), pgmill.wait_reason(text, text, text, text, timestamptz, text),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;

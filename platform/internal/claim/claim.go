@@ -20,6 +20,8 @@ const (
 	schema = "pgmill"
 	// Queue is where claims of subscription shards wait for a host.
 	Queue = "subscription"
+	// JobQueue is where claims of jobs are; they are born running (see Source).
+	JobQueue = "job"
 	// pollInterval is River's own poll: a net under our bell and our poll.
 	pollInterval = 5 * time.Second
 	fetchPause   = time.Millisecond
@@ -38,12 +40,21 @@ type Claim struct {
 // host's grace is over.
 type Work func(ctx context.Context, c Claim)
 
+// Source makes claims when River asks for them, instead of rows that wait: they are
+// born running and this host's. Fetch answers at most max.
+type Source struct {
+	Slots int // how many are worked on at once
+	Work  map[string]Work
+	Fetch func(ctx context.Context, max int) ([]Claim, error)
+}
+
 // Claims fetches claims of the kinds it has work for and runs each in a goroutine.
 type Claims struct {
 	Pool       *pgxpool.Pool // River's; a few connections are enough
 	Instance   string        // the lease's id; River's client id
 	Work       map[string]Work
 	MaxWorkers int
+	Jobs       *Source // nil: none
 	Log        *slog.Logger
 	// Panicked hears of a panic that escaped the work itself; may be nil.
 	Panicked func(kind string, value any)
@@ -58,18 +69,29 @@ type Claims struct {
 func (c *Claims) Start(ctx context.Context) error {
 	c.known = map[int64]struct{}{}
 	c.driver = newDriver(c.Pool)
-	if len(c.Work) == 0 {
-		return nil
-	}
 	workers := river.NewWorkers()
+	queues := map[string]river.QueueConfig{}
+	if len(c.Work) > 0 {
+		queues[Queue] = river.QueueConfig{MaxWorkers: c.MaxWorkers}
+	}
 	for kind, work := range c.Work {
 		river.AddWorkerArgs(workers, args{kind: kind}, worker{work: c.guard(work)})
+	}
+	if c.Jobs != nil && len(c.Jobs.Work) > 0 {
+		queues[JobQueue] = river.QueueConfig{MaxWorkers: c.Jobs.Slots}
+		c.driver.fetchJobs = c.Jobs.Fetch
+		for kind, work := range c.Jobs.Work {
+			river.AddWorkerArgs(workers, args{kind: kind}, worker{work: c.guard(work)})
+		}
+	}
+	if len(queues) == 0 {
+		return nil
 	}
 	client, err := river.NewClient(c.driver, &river.Config{
 		ID:                     c.Instance,
 		Schema:                 schema,
 		Workers:                workers,
-		Queues:                 map[string]river.QueueConfig{Queue: {MaxWorkers: c.MaxWorkers}},
+		Queues:                 queues,
 		FetchCooldown:          fetchPause,
 		FetchPollInterval:      pollInterval,
 		FetchOnlyKnownKinds:    true, // an unknown function's claim waits for a host that has it (F35)
@@ -86,13 +108,11 @@ func (c *Claims) Start(ctx context.Context) error {
 	return client.Start(ctx)
 }
 
-// Ring makes River look for claims now; it never blocks.
-func (c *Claims) Ring() {
-	select {
-	case c.driver.bell <- struct{}{}:
-	default:
-	}
-}
+// Ring makes River look for claims of shards now; it never blocks.
+func (c *Claims) Ring() { c.driver.ring(Queue) }
+
+// RingJobs makes it look for jobs.
+func (c *Claims) RingJobs() { c.driver.ring(JobQueue) }
 
 // Known lists the claims being worked on.
 func (c *Claims) Known() []int64 {

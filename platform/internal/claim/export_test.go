@@ -9,7 +9,7 @@ import (
 // NewDriver is our driver, for a River client with workers that ours never has.
 func NewDriver(pool *pgxpool.Pool) (d riverdriver.Driver[pgx.Tx], ring func()) {
 	own := newDriver(pool)
-	return own, func() { own.bell <- struct{}{} }
+	return own, func() { own.ring(Queue) }
 }
 
 // PollInterval is River's own poll.

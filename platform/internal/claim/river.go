@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,26 +14,41 @@ import (
 )
 
 // This file is the contract with River v0.51.2, pinned in go.mod and held by
-// TestRiverContract: a driver that differs from the stock one in three methods.
+// TestRiverContract: a driver that differs from the stock one in three methods, and whose rows of the job
+// queue are made by us.
 
 // driver is River's pgx driver with our bell in place of LISTEN and with a
 // completion that never writes.
 type driver struct {
 	*riverpgxv5.Driver
-	bell chan struct{}
+	bells     map[string]chan struct{} // by queue
+	fetchJobs func(ctx context.Context, max int) ([]Claim, error)
 }
 
 func newDriver(pool *pgxpool.Pool) *driver {
-	return &driver{Driver: riverpgxv5.New(pool), bell: make(chan struct{}, 1)}
+	return &driver{Driver: riverpgxv5.New(pool), bells: map[string]chan struct{}{Queue: make(chan struct{}, 1), JobQueue: make(chan struct{}, 1)}}
 }
 
-func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor()} }
+// ring makes River fetch from a queue; it never blocks.
+func (d *driver) ring(queue string) {
+	select {
+	case d.bells[queue] <- struct{}{}:
+	default:
+	}
+}
+
+func (d *driver) GetExecutor() riverdriver.Executor {
+	return executor{d.Driver.GetExecutor(), d.fetchJobs}
+}
 
 func (d *driver) GetListener(*riverdriver.GetListenenerParams) riverdriver.Listener {
-	return listener{d.bell}
+	return listener{d.bells}
 }
 
-type executor struct{ riverdriver.Executor }
+type executor struct {
+	riverdriver.Executor
+	fetchJobs func(ctx context.Context, max int) ([]Claim, error)
+}
 
 // JobSetStateIfRunningMany is River's completion, guarded by the row's id and state
 // only. Our settle has deleted the row already; where it has not, the lease was
@@ -47,11 +63,29 @@ func (executor) JobSetStateIfRunningMany(context.Context, *riverdriver.JobSetSta
 func (e executor) JobGetAvailable(ctx context.Context, params *riverdriver.JobGetAvailableParams) (*riverdriver.JobGetAvailableResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchPatience)
 	defer cancel()
+	if params.Queue == JobQueue {
+		return e.bornRunning(ctx, params.MaxToLock)
+	}
 	return e.Executor.JobGetAvailable(ctx, params)
 }
 
-// listener tells River's producers to fetch when the bell rings.
-type listener struct{ bell chan struct{} }
+// bornRunning answers a fetch with claims that are this host's from the start.
+func (e executor) bornRunning(ctx context.Context, max int) (*riverdriver.JobGetAvailableResult, error) {
+	claims, err := e.fetchJobs(ctx, max)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	rows := make([]*rivertype.JobRow, len(claims))
+	for i, c := range claims {
+		rows[i] = &rivertype.JobRow{ID: c.ID, Kind: c.Kind, EncodedArgs: c.Args, Queue: JobQueue, State: rivertype.JobStateRunning, Attempt: 1,
+			AttemptedAt: &now, CreatedAt: now, ScheduledAt: now, MaxAttempts: 1, Priority: 1, Metadata: []byte(`{}`)}
+	}
+	return &riverdriver.JobGetAvailableResult{Jobs: rows}, nil
+}
+
+// listener tells River's producers to fetch when a bell rings.
+type listener struct{ bells map[string]chan struct{} }
 
 func (listener) Close(context.Context) error            { return nil }
 func (listener) Connect(context.Context) error          { return nil }
@@ -63,8 +97,10 @@ func (listener) Unlisten(context.Context, string) error { return nil }
 
 func (l listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
 	select {
-	case <-l.bell:
+	case <-l.bells[Queue]:
 		return &riverdriver.Notification{Topic: "river_insert", Payload: `{"queue":"` + Queue + `"}`}, nil
+	case <-l.bells[JobQueue]:
+		return &riverdriver.Notification{Topic: "river_insert", Payload: `{"queue":"` + JobQueue + `"}`}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

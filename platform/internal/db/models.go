@@ -53,6 +53,28 @@ type PgmillCursor struct {
 	At           time.Time
 }
 
+type PgmillDeadLetter struct {
+	Job       string
+	Scope     string
+	Topic     string
+	State     string
+	Reason    string
+	Attempts  int32
+	DiedAt    time.Time
+	RetriedAs *string
+	TraceID   *string
+}
+
+type PgmillDocument struct {
+	Name    string
+	Version int32
+	Body    []byte
+	Actor   string
+	At      time.Time
+	Scope   string
+	TraceID *string
+}
+
 type PgmillEpoch struct {
 	One bool
 	N   int32
@@ -104,11 +126,126 @@ type PgmillInstance struct {
 	Reasons        []string
 	Scope          string
 	TraceID        *string
+	Pools          []string
+	Labels         []byte
 }
 
 type PgmillInstanceFunction struct {
 	Instance string
 	Function string
+}
+
+type PgmillJob struct {
+	ID           string
+	Scope        string
+	Topic        string
+	State        string
+	Reason       *string
+	Attempt      int32
+	MaxAttempts  *int32
+	Priority     int16
+	Cost         int32
+	Key          *string
+	UniqueKey    *string
+	Demand       string
+	Labels       []byte
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	RunAt        *time.Time
+	DeadlineAt   *time.Time
+	MaxRuntime   pgtype.Interval
+	MaxQueueWait pgtype.Interval
+	StartedAt    *time.Time
+	FinishedAt   *time.Time
+	Instance     *string
+	TraceID      string
+	RunID        *string
+	StepID       *string
+	RetryOf      *string
+	Verdict      string
+	Policy       *string
+	Input        []byte
+	Output       []byte
+	SubmittedBy  string
+}
+
+type PgmillJobAttempt struct {
+	Job       string
+	Attempt   int32
+	Instance  *string
+	StartedAt *time.Time
+	EndedAt   time.Time
+	Reason    string
+	Scope     string
+	TraceID   *string
+}
+
+type PgmillJobCancel struct {
+	Claim    int64
+	Job      string
+	Instance string
+	At       time.Time
+}
+
+type PgmillJobKey struct {
+	Scope   string
+	Key     string
+	Job     string
+	Body    []byte
+	TraceID *string
+	At      time.Time
+}
+
+type PgmillJobLease struct {
+	Claim  int64
+	Worker string
+	Token  string
+	Ttl    time.Duration
+	Until  time.Time
+}
+
+type PgmillJobProgress struct {
+	Job     string
+	Percent int32
+	Message *string
+	At      time.Time
+}
+
+type PgmillJobUnique struct {
+	Scope string
+	Topic string
+	Key   string
+	Job   string
+}
+
+type PgmillJobWaiting struct {
+	Job       string
+	Topic     string
+	Priority  int16
+	Demand    string
+	Scope     string
+	Seq       int64
+	Cost      int32
+	Key       *string
+	Attempt   int32
+	DueAt     *time.Time
+	Blocked   *string
+	Reason    *string
+	ExpiresAt *time.Time
+	Since     time.Time
+}
+
+type PgmillLane struct {
+	Topic    string
+	Priority int16
+	Demand   string
+	Scope    string
+	N        int64
+	Vt       float64
+	Low      int64
+	Mark     int64
+	MarkXid  pgtype.Uint64
+	At       time.Time
 }
 
 type PgmillLog struct {
@@ -160,6 +297,17 @@ type PgmillParkedKey struct {
 	ParkedAt     time.Time
 }
 
+type PgmillPool struct {
+	Name     string
+	Requires []string
+}
+
+type PgmillPoolTopic struct {
+	Topic string
+	Pool  string
+	Place int32
+}
+
 type PgmillReshard struct {
 	Subscription string
 	Shards       int32
@@ -197,6 +345,13 @@ type PgmillSchedule struct {
 	Reason    *string
 	Scope     string
 	TraceID   *string
+}
+
+type PgmillScopeLimit struct {
+	Scope      string
+	MaxRunning *int32
+	Weight     float64
+	TraceID    *string
 }
 
 type PgmillShard struct {
@@ -242,4 +397,29 @@ type PgmillSubscription struct {
 	Scope       string
 	TraceID     *string
 	Dormant     bool
+}
+
+type PgmillTopic struct {
+	Name         string
+	Function     string
+	MaxAttempts  int32
+	MaxRuntime   time.Duration
+	Backoff      time.Duration
+	BackoffMax   time.Duration
+	RetryOn      []string
+	Concurrency  *int32
+	PerScope     *int32
+	PerKey       *int32
+	Rate         *int32
+	RatePer      pgtype.Interval
+	InputSchema  []byte
+	OutputSchema []byte
+	Scope        string
+	TraceID      *string
+}
+
+type PgmillTopicRate struct {
+	Topic string
+	N     int64
+	Tat   time.Time
 }

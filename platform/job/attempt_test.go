@@ -1,0 +1,194 @@
+package job_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/host"
+	"github.com/pgmill/pgmill/platform/platformtest"
+)
+
+// F28, N71: what becomes of an attempt, by what its handler does: the job's state, its
+// reason, how many attempts it took, and whether it is a dead letter (C92). No text of
+// an error is stored.
+func TestHowAttemptsEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	type out struct {
+		Text string `json:"text"`
+	}
+	failing := func(topic string, err func(a *platform.Attempt) error) platform.Function {
+		return platform.Step[json.RawMessage, out]{Topic: topic, MaxAttempts: 3, Backoff: time.Millisecond, Timeout: 500 * time.Millisecond, RetryOn: nil,
+			Run: func(ctx context.Context, a *platform.Attempt, _ json.RawMessage) (out, error) {
+				return out{}, err(a)
+			}}
+	}
+	secret := errors.New("C4NARY")
+	for _, tt := range []struct {
+		name, topic, input string
+		step               platform.Function
+		state, reason      string
+		attempts           int32
+	}{
+		{"it goes well", "job.t.well", `{}`, failing("job.t.well", func(*platform.Attempt) error { return nil }), "SUCCEEDED", "", 1},
+		{"an error is tried again until the attempts are spent", "job.t.error", `{}`, failing("job.t.error", func(*platform.Attempt) error { return secret }), "FAILED", "handler_error", 3},
+		{"its own reason is shown", "job.t.because", `{}`, failing("job.t.because", func(*platform.Attempt) error { return platform.Because("t.gone", secret) }), "FAILED", "t.gone", 3},
+		{"Fail is final", "job.t.final", `{}`, failing("job.t.final", func(*platform.Attempt) error { return platform.Fail("t.final", secret) }), "FAILED", "t.final", 1},
+		{"a panic is a failed attempt", "job.t.panic", `{}`, failing("job.t.panic", func(*platform.Attempt) error { panic(secret) }), "FAILED", "panic", 3},
+		{"it goes well the second time", "job.t.second", `{}`, failing("job.t.second", func(a *platform.Attempt) error {
+			if a.Number == 1 {
+				return secret
+			}
+			return nil
+		}), "SUCCEEDED", "", 2},
+		{"a snooze does not count", "job.t.snooze", `{}`, failing("job.t.snooze", func() func(a *platform.Attempt) error {
+			var n atomic.Int64
+			return func(*platform.Attempt) error {
+				if n.Add(1) < 3 {
+					return platform.Snooze(time.Millisecond)
+				}
+				return nil
+			}
+		}()), "SUCCEEDED", "", 1},
+		{"a reason that is not in RetryOn is final", "job.t.only", `{}`,
+			platform.Step[json.RawMessage, none]{Topic: "job.t.only", Backoff: time.Millisecond, RetryOn: []platform.Reason{"t.again"},
+				Run: func(context.Context, *platform.Attempt, json.RawMessage) (none, error) { return none{}, secret }}, "FAILED", "handler_error", 1},
+		{"input that does not fit the type", "job.t.input", `{"n": "x"}`,
+			platform.Step[struct {
+				N int `json:"n"`
+			}, none]{Topic: "job.t.input", Run: func(context.Context, *platform.Attempt, struct {
+				N int `json:"n"`
+			}) (none, error) {
+				return none{}, nil
+			}}, "FAILED", "schema_validation_failed", 1},
+		{"F27: output that Postgres does not take", "job.t.nul", `{}`,
+			platform.Step[json.RawMessage, out]{Topic: "job.t.nul", Run: func(context.Context, *platform.Attempt, json.RawMessage) (out, error) {
+				return out{"a\x00b"}, nil
+			}}, "FAILED", "bad_output", 1},
+		{"F27: the same in a transaction", "job.t.nultx", `{}`,
+			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.nultx", MaxAttempts: 1, Handle: func(context.Context, pgx.Tx, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`{"a":"\ud800"}`), nil
+			}}, "FAILED", "bad_output", 1},
+		{"output that is too large", "job.t.large", `{}`,
+			platform.Step[json.RawMessage, out]{Topic: "job.t.large", Run: func(context.Context, *platform.Attempt, json.RawMessage) (out, error) {
+				return out{strings.Repeat("x", platform.MaxOutput)}, nil
+			}}, "FAILED", "bad_output", 1},
+		{"a timeout of a handler that hears it", "job.t.slow", `{}`,
+			platform.Step[json.RawMessage, none]{Topic: "job.t.slow", MaxAttempts: 2, Backoff: time.Millisecond, Timeout: 50 * time.Millisecond,
+				Run: func(ctx context.Context, _ *platform.Attempt, _ json.RawMessage) (none, error) {
+					<-ctx.Done()
+					return none{}, ctx.Err()
+				}}, "TIMEOUT", "timeout", 2},
+		{"and of one that does not, in a transaction", "job.t.deaf", `{}`,
+			platform.Step[json.RawMessage, none]{Topic: "job.t.deaf", MaxAttempts: 1, Timeout: 50 * time.Millisecond,
+				Handle: func(context.Context, pgx.Tx, json.RawMessage) (none, error) { select {} }}, "TIMEOUT", "timeout", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := world{t, w.dsn, w.pool}
+			id := w.submit(tt.topic, tt.input, `{}`)
+			w.host(tt.step)
+			w.becomes(id, tt.state)
+			attempt := ask[int32](w, `select attempt from mill.jobs where id = $1`, id)
+			if got := w.reason(id); got != tt.reason || attempt != tt.attempts {
+				t.Errorf("reason %q after %d attempts, want %q after %d", got, attempt, tt.reason, tt.attempts)
+			}
+			if n := ask[int64](w, `select count(*) from pgmill.job_attempt where job = $1`, id); n != int64(tt.attempts-1) {
+				t.Errorf("%d earlier attempts are noted, want %d", n, tt.attempts-1)
+			}
+			dead := ask[bool](w, `select exists (select from mill.dead_letters where job_id = $1)`, id)
+			if dead != (tt.state != "SUCCEEDED") {
+				t.Errorf("a dead letter: %v; state %s", dead, tt.state)
+			}
+			if ask[bool](w, `select exists (select from pgmill.job j where j.id = $1 and j::text like '%C4NARY%')`, id) {
+				t.Error("the text of an error is stored")
+			}
+		})
+	}
+}
+
+// F28: every value comes out as it went in, by type and digit.
+func TestValuesSurvive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const in = `{"b": true, "d": 0.1, "e": [], "f": false, "n": null, "s": "007", "x": "😀", "id": 9007199254740993, "neg": -9223372036854775808}`
+	pass := func(_ context.Context, _ pgx.Tx, v any) (any, error) { return v, nil }
+	w.host(platform.Step[any, any]{Topic: "job.t.any", Handle: pass},
+		platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.raw", Handle: func(_ context.Context, _ pgx.Tx, v json.RawMessage) (json.RawMessage, error) { return v, nil }})
+	for _, topic := range []string{"job.t.any", "job.t.raw"} {
+		id := w.submit(topic, in, `{}`)
+		w.becomes(id, "SUCCEEDED")
+		if !ask[bool](w, `select output = $2::text::jsonb and output::text = $2::text::jsonb::text from pgmill.job where id = $1`, id, in) {
+			t.Errorf("%s answered %s", topic, ask[string](w, `select output::text from pgmill.job where id = $1`, id))
+		}
+	}
+}
+
+// What a Handle writes and emits is there if and only if the job has succeeded.
+func TestHandleCommitsWithTheJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`create table made (job text, attempt int)`)
+	var calls atomic.Int64
+	w.host(platform.Step[json.RawMessage, none]{Topic: "job.t.make", MaxAttempts: 5, Backoff: time.Millisecond,
+		Handle: func(ctx context.Context, tx pgx.Tx, _ json.RawMessage) (none, error) {
+			n := calls.Add(1)
+			if _, err := tx.Exec(ctx, `insert into made (attempt) values ($1)`, n); err != nil {
+				return none{}, err
+			}
+			if _, err := platform.Emit(ctx, tx, platform.NewEvent{Type: "made", Target: "t"}); err != nil {
+				return none{}, err
+			}
+			switch n {
+			case 1:
+				return none{}, errors.New("no")
+			case 2:
+				panic("no")
+			case 3:
+				_, _ = tx.Exec(ctx, `select 1/0`)
+			}
+			return none{}, nil
+		}})
+	id := w.submit("job.t.make", `{}`, `{}`)
+	w.becomes(id, "SUCCEEDED")
+	if got := ask[string](w, `select (select string_agg(attempt::text, ',') from made) || ' ' || (select count(*) from mill.events where type = 'made')`); got != "4 1" {
+		t.Errorf("made by attempts, and events: %s; want 4 and 1", got)
+	}
+}
+
+// F46: a host that is told to stop lets short jobs finish and hands long ones back
+// without counting the attempt; they begin again elsewhere at once.
+func TestDrainHandsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	started := make(chan int, 10)
+	step := work("job.t.long", func(ctx context.Context, a *platform.Attempt) error {
+		started <- a.Number
+		if len(started) == 2 {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	step.MaxAttempts = 1
+	first := w.hostWith(&host.Worker{Grace: time.Second}, step)
+	id := w.submit("job.t.long", `{}`, `{}`)
+	w.becomes(id, "RUNNING")
+	for len(started) == 0 {
+		<-time.After(time.Millisecond)
+	}
+	w.host(step)
+	platformtest.Stop(w, first)
+	w.becomes(id, "SUCCEEDED")
+	if a, b := <-started, <-started; a != 1 || b != 1 {
+		t.Errorf("attempts %d and %d; want 1 and 1", a, b)
+	}
+}

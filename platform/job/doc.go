@@ -1,0 +1,22 @@
+// Package job runs steps: it claims jobs that may run now, calls their handlers and
+// settles how each attempt ended. It owns the tables job, job_*, lane, topic and
+// dead_letter and imports internal/claim and internal/db.
+//
+// A job is a row of truth and, while it waits, a row that waits. Admission
+// (sql/functions/110_job_admit.sql) is one step that an able host or worker asks for
+// when it has room: it decides what may run now, in which order, and makes the claims,
+// born running. There is no claim that nobody has, so the states SCHEDULED and
+// DISPATCHED never show: a job that could run and has no one to run it is PENDING, with
+// a reason in mill.why_not_running. This is one write and one round trip less than a
+// claim that waits for its fetch, and limits and turns are decided when the work
+// starts and not before.
+//
+// An attempt ends in one statement (pgmill.end_claims), fenced by the delete of the
+// claim: of a Handle in the handler's own transaction, of many Runs together in one.
+// What a failure means (rest, dead letter) is decided there, alike for hosts, outside
+// workers and the rescue. A job with which hosts died twice is admitted singly by each
+// host, so that a killer takes no more than its neighbours' first attempts with it.
+//
+// Cancel ends the job at once; who runs it hears of it by the bell or the poll, and
+// what it still says is noted as late_result and changes nothing.
+package job

@@ -1,0 +1,159 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/internal/db"
+)
+
+// end is how one attempt ended, to be settled with others in one statement.
+type end struct {
+	task    *task
+	outcome string // succeeded, failed, released
+	reason  platform.Reason
+	final   bool
+	output  []byte
+	rest    time.Duration
+}
+
+// settleMost bounds what is settled together.
+const settleMost = 1000
+
+// Run settles what ends, until Stop.
+func (e *Engine) Run(ctx context.Context) error {
+	defer close(e.done)
+	for first := range e.ends {
+		batch := []end{first}
+	more:
+		for len(batch) < settleMost {
+			select {
+			case next, open := <-e.ends:
+				if !open {
+					break more
+				}
+				batch = append(batch, next)
+			default:
+				break more
+			}
+		}
+		e.settle(ctx, batch)
+	}
+	return nil
+}
+
+// Stop ends Run once everything that has ended is settled. No handler may run any more.
+func (e *Engine) Stop(ctx context.Context) {
+	close(e.ends)
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+	}
+}
+
+// settle writes a batch; while the database is away it tries again, for as long as the
+// host's lease may last. One that Postgres refuses to take (what it holds is no
+// jsonb) fails by itself.
+func (e *Engine) settle(ctx context.Context, batch []end) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := e.write(ctx, batch)
+		if err == nil {
+			return
+		}
+		held := e.Held()
+		switch {
+		case claim.IsSQL(err) && !claim.IsServer(err) && !claim.IsConflict(err):
+			if len(batch) > 1 {
+				for _, one := range batch {
+					e.settle(ctx, []end{one})
+				}
+				return
+			}
+			if batch[0].output != nil {
+				e.Log.Warn("a job's output was refused", "job", batch[0].task.Job, "topic", batch[0].task.Topic)
+				batch = []end{{task: batch[0].task, outcome: "failed", reason: platform.ReasonBadOutput, final: true}}
+				continue
+			}
+			e.Log.Error("a job is not settled; it will be rescued", "job", batch[0].task.Job, "error", err)
+			e.forget(batch[0].task.Claim)
+			return
+		case held.Err() != nil || ctx.Err() != nil:
+			for _, one := range batch {
+				e.lost(ctx, one)
+			}
+			return
+		}
+		e.Log.Warn("jobs not settled yet", "jobs", len(batch), "error", err)
+		select {
+		case <-held.Done():
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (e *Engine) write(ctx context.Context, batch []end) error {
+	p := db.ClaimsEndParams{}
+	plain := true
+	for _, b := range batch {
+		p.Claims = append(p.Claims, b.task.Claim)
+		p.Outcomes = append(p.Outcomes, b.outcome)
+		p.Reasons = append(p.Reasons, string(b.reason))
+		p.Finals = append(p.Finals, b.final)
+		p.Outputs = append(p.Outputs, b.output)
+		p.RestsMs = append(p.RestsMs, b.rest.Milliseconds())
+		plain = plain && b.outcome == "succeeded"
+	}
+	if plain {
+		p.Outcomes = nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	rows, err := db.New(e.Control).ClaimsEnd(ctx, p)
+	if err != nil {
+		return err
+	}
+	states := make(map[int64]string, len(rows))
+	for _, r := range rows {
+		states[r.Claim] = r.State
+	}
+	for _, b := range batch {
+		if state, ok := states[b.task.Claim]; ok {
+			e.ended(b.task, state)
+		} else {
+			e.lost(ctx, b)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) ended(t *task, state string) {
+	e.forget(t.Claim)
+	if e.Observe.Ended != nil {
+		e.Observe.Ended(t.Topic, state, time.Since(t.at))
+	}
+}
+
+// lost drops what a job that is not ours any more has come to.
+func (e *Engine) lost(ctx context.Context, b end) {
+	e.forget(b.task.Claim)
+	if b.outcome == "released" {
+		return
+	}
+	if e.Observe.Lost != nil {
+		e.Observe.Lost()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := db.New(e.Control).JobLate(ctx, db.JobLateParams{Job: b.task.Job, Attempt: b.task.Attempt, Me: e.Instance}); err != nil {
+		e.Log.Warn("a late result was not noted", "job", b.task.Job, "error", err)
+	}
+}
+
+var (
+	errCancelled = errors.New("the job was cancelled")
+	errDeadline  = errors.New("the job's time is over")
+)

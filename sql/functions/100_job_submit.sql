@@ -1,0 +1,275 @@
+-- Submit: one job and one row that waits, in the caller's transaction, whichever way
+-- they come: mill.submit_job, mill.submit_jobs, platform.Enqueue, the API. Nothing of
+-- a scope is locked, so its submitters do not wait for each other.
+
+-- Time-ordered, so that new rows stand together in the index (uuid v7).
+create or replace function pgmill.new_id() returns text
+language sql volatile
+as $$
+  select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                                        from 1 for 6), 52, 1), 53, 1), 'hex')::uuid::text
+$$;
+
+-- What a job asks of who runs it, in one text: '' asks nothing.
+create or replace function pgmill.demand(requires jsonb, placement jsonb, pool text, worker text) returns text
+language sql immutable parallel safe
+as $$
+  select case when requires is null and placement is null and pool is null and worker is null then ''
+              else jsonb_strip_nulls(jsonb_build_object('requires', (select jsonb_agg(x order by x)
+                                                                       from (select distinct lower(trim(r)) as x from jsonb_array_elements_text(requires) r) d),
+                                                        'placement', nullif(placement, '{}'), 'pool', pool, 'worker', worker))::text end
+$$;
+
+-- A lane is open when it has a row. It is made by who first needs it; if another
+-- transaction is at it and has not committed, false: nobody waits for that one. Those
+-- that commit at once (mine) make it beside that, so that it opens within a poll.
+create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text, mine boolean default false) returns boolean
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+begin
+  perform from pgmill.lane l
+    where l.topic = open_lane.topic and l.priority = open_lane.priority and l.demand = open_lane.demand and l.scope = open_lane.scope
+    order by l.n desc limit 1;
+  if found then
+    return true;
+  end if;
+  if not pg_try_advisory_xact_lock(hashtextextended('pgmill.lane ' || concat_ws(' ', open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope), 0)) then
+    if not mine then
+      return false;
+    end if;
+  else
+    mine := false;
+  end if;
+  insert into pgmill.lane (topic, priority, demand, scope, n) values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, mine::int)
+  on conflict do nothing;
+  return true;
+end $$;
+
+-- Wakes the hosts at the commit, if any sleeps (see pgmill.ring).
+create or replace function pgmill.ring_for_jobs() returns void
+language plpgsql volatile
+as $$
+begin
+  if coalesce(pg_sequence_last_value('pgmill.event_id'), 0) < pg_sequence_last_value('pgmill.bell'::regclass) then
+    perform pgmill.ring();
+  end if;
+end $$;
+
+-- Refuses a malformed job with MI001 (form) or MI002 (size); its message names the
+-- field and what it may be, never what it was.
+create or replace function pgmill.check_job(item jsonb) returns void
+language plpgsql stable
+as $$
+declare
+  o record;
+  bad text;
+begin
+  if jsonb_typeof(item) is distinct from 'object' then
+    raise exception using errcode = 'MI001', message = 'a job must be a JSON object';
+  elsif jsonb_typeof(item -> 'topic') is distinct from 'string' or item ->> 'topic' !~ '^job(\.[A-Za-z0-9_-]+)+$' then
+    raise exception using errcode = 'MI001', message = 'topic must be words of letters, digits, _ and - joined by dots, the first one job';
+  elsif octet_length(item ->> 'topic') > 128 then
+    raise exception using errcode = 'MI002', message = 'topic is longer than 128 bytes';
+  elsif item ? 'input' and jsonb_typeof(item -> 'input') <> 'object' then
+    raise exception using errcode = 'MI001', message = 'input must be a JSON object';
+  elsif octet_length((item -> 'input')::text) > 2097152 then
+    raise exception using errcode = 'MI002', message = 'input is larger than 2 MiB: store it and point to it';
+  end if;
+  for o in select key, value, jsonb_typeof(value) as type, value #>> '{}' as text from jsonb_each(item - '{topic,input}'::text[]) loop
+    bad := case
+      when o.type = 'null' then null
+      when o.key = 'scope' then case when o.type <> 'string' or o.text !~ '^(install|provider|org:[A-Za-z0-9_.-]{1,100})$' then 'install, provider or org:<id>' end
+      when o.key = 'priority' then case when o.text not in ('critical', 'interactive', 'batch') then 'critical, interactive or batch' end
+      when o.key in ('delay_ms', 'deadline_ms', 'max_runtime_ms', 'max_queue_wait_ms', 'debounce_ms') then
+        case when o.type <> 'number' or o.text::numeric not between 0 and 315360000000 or o.text::numeric % 1 <> 0 then 'a whole number of milliseconds, 0 to ten years' end
+      when o.key = 'max_attempts' then case when o.type <> 'number' or o.text::numeric not between 1 and 100 or o.text::numeric % 1 <> 0 then '1 to 100' end
+      when o.key = 'cost' then case when o.type <> 'number' or o.text::numeric not between 1 and 1000 or o.text::numeric % 1 <> 0 then '1 to 1000' end
+      when o.key = 'run_at' then case when o.type <> 'string' or o.text !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)$' then 'a time as RFC 3339' end
+      when o.key in ('key', 'unique_key', 'idempotency_key', 'preferred_pool', 'preferred_worker') then
+        case when o.type <> 'string' or o.text = '' or octet_length(o.text) > 200 or o.text ~ '[[:cntrl:]]' then '1 to 200 bytes without control characters' end
+      when o.key in ('trace_id', 'run_id', 'step_id') then case when o.type <> 'string' or o.text !~ '^[A-Za-z0-9_.:-]{1,128}$' then '1 to 128 of letters, digits and _.:-' end
+      when o.key = 'requires' then
+        case when o.type <> 'array' or jsonb_array_length(o.value) > 50
+               or exists (select from jsonb_array_elements(o.value) r where jsonb_typeof(r) <> 'string' or length(r #>> '{}') not between 1 and 100) then 'at most 50 words of 1 to 100 characters' end
+      when o.key in ('labels', 'placement') then
+        case when o.type <> 'object' or (select count(*) from jsonb_object_keys(o.value)) > 50
+               or exists (select from jsonb_each(o.value) l where jsonb_typeof(l.value) <> 'string' or length(l.key) not between 1 and 100 or length(l.value #>> '{}') > 256) then
+          'at most 50 pairs of texts, names of 1 to 100 characters and values of at most 256' end
+      else 'not given: no such option' end;
+    if bad is not null then
+      raise exception using errcode = 'MI001', message = format('%s must be %s', left(regexp_replace(o.key, '[^A-Za-z0-9_.-]', '?', 'g'), 64), bad);
+    end if;
+  end loop;
+  if coalesce(item ->> 'debounce_ms', '0') <> '0' and item ->> 'unique_key' is null then
+    raise exception using errcode = 'MI001', message = 'debounce_ms must come with a unique_key: jobs with one key are merged';
+  elsif item ->> 'run_at' is not null then
+    begin
+      perform (item ->> 'run_at')::timestamptz;
+    exception
+      when datetime_field_overflow or invalid_datetime_format then
+        raise exception using errcode = 'MI001', message = 'run_at must be a time as RFC 3339';
+    end;
+  end if;
+end $$;
+
+-- Puts jobs that are checked and have no gate of their own (idempotency_key,
+-- unique_key), in one statement whatever their number.
+create or replace function pgmill.put_plain(items jsonb) returns table (n bigint, job_id text)
+language plpgsql volatile
+as $$
+begin
+  perform pg_current_xact_id(); -- before nextval: what pgmill.admit counts on
+  return query
+  with item as materialized (
+    select x.n, coalesce(x.job_id, pgmill.new_id()) as id, nextval('pgmill.job_seq') as seq, x.topic, coalesce(x.input, '{}') as input, coalesce(x.scope, 'install') as scope,
+           case x.priority when 'critical' then 0 when 'batch' then 2 else 1 end::smallint as priority,
+           greatest(case when x.delay_ms > 0 then now() + x.delay_ms * interval '1 ms' end, x.run_at) as run_at,
+           now() + nullif(x.deadline_ms, 0) * interval '1 ms' as deadline_at, nullif(x.max_runtime_ms, 0) * interval '1 ms' as max_runtime,
+           coalesce(nullif(x.max_queue_wait_ms, 0) * interval '1 ms', interval '1 hour') as queue_wait,
+           x.max_attempts, coalesce(x.cost, 1) as cost, x.key, x.unique_key, x.labels,
+           pgmill.demand(x.requires, x.placement, x.preferred_pool, x.preferred_worker) as demand,
+           coalesce(x.trace_id, pgmill.new_id()) as trace_id, x.run_id, x.step_id, x.retry_of
+      from rows from (jsonb_to_recordset(items) as (job_id text, topic text, input jsonb, scope text, priority text, delay_ms float8, run_at timestamptz, deadline_ms float8,
+             max_runtime_ms float8, max_queue_wait_ms float8, max_attempts int, cost int, key text, unique_key text, labels jsonb, placement jsonb, requires jsonb,
+             preferred_pool text, preferred_worker text, trace_id text, run_id text, step_id text, retry_of text)) with ordinality as
+             x(job_id, topic, input, scope, priority, delay_ms, run_at, deadline_ms, max_runtime_ms, max_queue_wait_ms, max_attempts, cost, key, unique_key, labels, placement, requires,
+             preferred_pool, preferred_worker, trace_id, run_id, step_id, retry_of, n)
+  ), lane as materialized (
+    select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope) as open
+      from (select distinct i.topic, i.priority, i.demand, i.scope from item i) d
+  ), job as (
+    insert into pgmill.job (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
+                            trace_id, run_id, step_id, retry_of, input)
+    select i.id, i.scope, i.topic, i.max_attempts, i.priority, i.cost, i.key, i.unique_key, i.demand, i.labels, i.run_at, i.deadline_at, i.max_runtime, i.queue_wait,
+           i.trace_id, i.run_id, i.step_id, i.retry_of, i.input
+      from item i
+  ), waiting as (
+    insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, expires_at)
+    select i.id, i.topic, i.priority, i.demand, i.scope, i.seq, i.cost, i.key, 1,
+           coalesce(i.run_at, case when not l.open then now() end),
+           least(i.deadline_at, coalesce(i.run_at, now()) + i.queue_wait)
+      from item i
+      join lane l on l.topic = i.topic and l.priority = i.priority and l.demand = i.demand and l.scope = i.scope
+  )
+  select i.n, i.id from item i;
+  perform pgmill.ring_for_jobs();
+end $$;
+
+-- Puts one job that has gates. outcome is accepted, merged (into the job that is
+-- returned) or rejected (reason says why, the job is the one in the way).
+create or replace function pgmill.put_gated(item jsonb, out job_id text, out outcome text, out reason text)
+language plpgsql volatile
+as $$
+declare
+  in_scope constant text := coalesce(item ->> 'scope', 'install');
+  hash bytea;
+  first record;
+  fresh boolean;
+  late interval;
+begin
+  job_id := pgmill.new_id();
+  outcome := 'accepted';
+  if item ->> 'idempotency_key' is not null then
+    hash := sha256(convert_to((item - '{idempotency_key,trace_id}'::text[])::text, 'UTF8'));
+    insert into pgmill.job_key as k (scope, key, job, body, trace_id)
+    values (in_scope, item ->> 'idempotency_key', job_id, hash, item ->> 'trace_id')
+    on conflict (scope, key) do update
+       set job = excluded.job, body = excluded.body, at = now()
+     where k.at < now() - interval '7 days';
+    if not found then
+      select k.job, k.body into first from pgmill.job_key k where k.scope = in_scope and k.key = item ->> 'idempotency_key';
+      if first.body is distinct from hash then
+        raise exception using errcode = 'MI004', message = 'idempotency_key was used for another job within seven days';
+      end if;
+      job_id := first.job;
+      outcome := 'merged';
+      reason := 'idempotency_key';
+      return;
+    end if;
+  end if;
+  if item ->> 'unique_key' is not null then
+    loop
+      insert into pgmill.job_unique as u (scope, topic, key, job) values (in_scope, item ->> 'topic', item ->> 'unique_key', job_id)
+      on conflict do nothing;
+      fresh := found;
+      exit when fresh;
+      select u.job into first from pgmill.job_unique u
+       where u.scope = in_scope and u.topic = item ->> 'topic' and u.key = item ->> 'unique_key' for update;
+      exit when found; -- else it ended this moment
+    end loop;
+    if not fresh then
+      reason := 'unique_key';
+      outcome := 'rejected';
+      if coalesce((item ->> 'debounce_ms')::float8, 0) > 0 then
+        late := (item ->> 'debounce_ms')::float8 * interval '1 ms';
+        update pgmill.job_waiting w
+           set due_at = now() + late, expires_at = w.expires_at + (now() + late - coalesce(w.due_at, now()))
+         where w.job = first.job and w.attempt = 1 and coalesce(w.due_at, now()) < 'infinity';
+        if found then
+          update pgmill.job j set input = coalesce(item -> 'input', '{}'), run_at = now() + late, updated_at = now() where j.id = first.job;
+          outcome := 'merged';
+        end if;
+      end if;
+      if item ->> 'idempotency_key' is not null then
+        update pgmill.job_key k set job = first.job where k.scope = in_scope and k.key = item ->> 'idempotency_key';
+      end if;
+      job_id := first.job;
+      return;
+    end if;
+    if coalesce((item ->> 'debounce_ms')::float8, 0) > 0 then
+      item := jsonb_set(item, '{delay_ms}', to_jsonb(greatest((item ->> 'debounce_ms')::float8, coalesce((item ->> 'delay_ms')::float8, 0))));
+    end if;
+  end if;
+  perform pgmill.put_plain(jsonb_build_array(item || jsonb_build_object('job_id', job_id)));
+end $$;
+
+create or replace function mill.submit_job(topic text, input jsonb default '{}', options jsonb default '{}') returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  item jsonb;
+  id text;
+begin
+  if jsonb_typeof(options) is distinct from 'object' then
+    raise exception using errcode = 'MI001', message = 'options must be a JSON object';
+  elsif options ?| '{topic,input}' then
+    raise exception using errcode = 'MI001', message = 'options must not name the topic or the input again';
+  end if;
+  item := options || jsonb_build_object('topic', topic, 'input', coalesce(input, '{}'));
+  perform pgmill.check_job(item);
+  if item ? 'idempotency_key' or item ? 'unique_key' then
+    select g.job_id into id from pgmill.put_gated(item) g;
+  else
+    select p.job_id into id from pgmill.put_plain(jsonb_build_array(item)) p;
+  end if;
+  return id;
+end $$;
+
+-- Many jobs in one call, all or nothing: an array of {topic, input?, …options}.
+create or replace function mill.submit_jobs(jobs jsonb) returns table (job_id text, outcome text, reason text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  item jsonb;
+begin
+  if jobs is null or jsonb_typeof(jobs) <> 'array' then
+    raise exception using errcode = 'MI001', message = 'jobs must be a JSON array';
+  elsif jsonb_array_length(jobs) > 10000 then
+    raise exception using errcode = 'MI002', message = 'at most 10000 jobs in one call';
+  end if;
+  perform pgmill.check_job(j) from jsonb_array_elements(jobs) j;
+  if not exists (select from jsonb_array_elements(jobs) j where j ? 'idempotency_key' or j ? 'unique_key') then
+    return query select p.job_id, 'accepted'::text, null::text from pgmill.put_plain(jobs) p order by p.n;
+    return;
+  end if;
+  for item in select j from jsonb_array_elements(jobs) j loop
+    if item ? 'idempotency_key' or item ? 'unique_key' then
+      return query select g.job_id, g.outcome, g.reason from pgmill.put_gated(item) g;
+    else
+      return query select p.job_id, 'accepted'::text, null::text from pgmill.put_plain(jsonb_build_array(item)) p;
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,321 @@
+-- The end of an attempt: who says so must still have the claim, which is deleted in the
+-- same statement. What follows from it is decided here alone, for hosts, outside
+-- workers and the rescue.
+
+-- How long a job rests after its attempt-th failure; null: it has failed for good.
+-- Doubles from backoff to backoff_max, spread in [0, 1) takes up to a quarter off. A
+-- host's first death with the job costs no rest.
+create or replace function pgmill.job_rest(attempt int, max_attempts int, backoff interval, backoff_max interval, retry_on text[], reason text, final boolean, spread float8)
+returns interval
+language sql immutable parallel safe
+as $$
+  select case when final or attempt >= max_attempts then null
+              when reason in ('host_lost', 'lease_lost') then case when attempt = 1 then interval '0' else least(backoff_max, backoff * power(2, least(attempt - 2, 30))) end
+              when retry_on is not null and not reason = any (retry_on) then null
+              else least(backoff_max, backoff * power(2, least(attempt - 1, 30))) * (1 - spread / 4) end
+$$;
+
+-- Ends claims: outcome is succeeded, failed, released (back to where it waited, the
+-- attempt does not count, after rests_ms) or denied. Answers those that were still running; of the others
+-- nothing is written. state is the job's, PENDING if it waits again, rest how long for.
+create or replace function pgmill.end_claims(claims bigint[], outcomes text[], reasons text[], finals boolean[], outputs jsonb[], rests_ms bigint[] default null)
+returns table (claim bigint, job text, state text, rest interval)
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  key text;
+begin
+  if outcomes is null then -- all went well
+    return query
+    with gone as (
+      delete from pgmill.river_job j using unnest(claims, outputs) r(claim, output)
+       where j.id = r.claim and j.state = 'running' and j.queue = 'job'
+      returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance, r.output
+    ), ended as (
+      update pgmill.job j
+         set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
+             instance = g.instance, output = g.output
+        from gone g where j.id = g.job and j.state = 'PENDING'
+      returning g.id, j.id as job, j.state, j.scope, j.topic, j.unique_key
+    ), freed as (
+      delete from pgmill.job_unique u using ended e
+       where e.unique_key is not null and u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = e.job
+    )
+    select e.id, e.job, e.state, null::interval from ended e;
+  else
+    perform pg_current_xact_id(); -- before nextval, as in put_plain
+    return query
+    with gone as materialized (
+      delete from pgmill.river_job j using unnest(claims, outcomes, reasons, finals, outputs, rests_ms) r(claim, outcome, reason, final, output, rest_ms)
+       where j.id = r.claim and j.state = 'running' and j.queue = 'job'
+      returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance, r.outcome, r.reason, r.final, r.output, r.rest_ms
+    ), verdict as materialized (
+      select g.*, j.scope, j.topic, j.priority, j.demand, j.cost, j.key, j.unique_key, j.trace_id, j.deadline_at, j.max_queue_wait, v.rest,
+             case when g.outcome = 'succeeded' then 'SUCCEEDED' when g.outcome = 'denied' then 'DENIED'
+                  when g.outcome = 'released' then 'PENDING'
+                  when j.deadline_at <= now() then 'TIMEOUT'
+                  when v.rest is not null then 'PENDING'
+                  when g.reason in ('timeout', 'deadline') then 'TIMEOUT' else 'FAILED' end as next
+        from gone g
+        join pgmill.job j on j.id = g.job and j.state = 'PENDING'
+        left join pgmill.topic t on t.name = j.topic
+       cross join lateral (select case when g.outcome = 'failed' then
+                                    pgmill.job_rest(g.attempt, coalesce(j.max_attempts, t.max_attempts, 3), coalesce(t.backoff, interval '1 second'), coalesce(t.backoff_max, interval '5 minutes'),
+                                                    t.retry_on, g.reason, g.final, random())
+                                  when g.outcome = 'released' then g.rest_ms * interval '1 ms' end as rest) v
+    ), ended as (
+      update pgmill.job j
+         set state = v.next, reason = case when v.outcome <> 'succeeded' then v.reason end, attempt = v.attempt, started_at = v.attempted_at,
+             finished_at = case when v.next <> 'PENDING' then clock_timestamp() end, updated_at = clock_timestamp(), instance = v.instance,
+             output = case when v.outcome = 'succeeded' then v.output end
+        from verdict v where j.id = v.job and v.outcome <> 'released'
+    ), history as (
+      insert into pgmill.job_attempt (job, attempt, instance, started_at, reason, scope, trace_id)
+      select v.job, v.attempt, v.instance, v.attempted_at, coalesce(v.reason, 'released'), v.scope, v.trace_id
+        from verdict v where v.next = 'PENDING' and v.outcome <> 'released'
+      on conflict do nothing
+    ), lane as materialized (
+      select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope, true) as open
+        from (select distinct v.topic, v.priority, a.demand, v.scope
+                from verdict v cross join lateral (select pgmill.again(v.demand, v.job, v.reason) as demand) a where v.next = 'PENDING') d
+    ), waiting as (
+      insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, reason, expires_at)
+      select v.job, v.topic, v.priority, l.demand, v.scope, nextval('pgmill.job_seq'), v.cost, v.key, v.attempt + (v.outcome <> 'released')::int,
+             case when v.rest > interval '0' then now() + v.rest when not l.open then now() end,
+             v.reason, least(v.deadline_at, now() + coalesce(v.rest, interval '0') + v.max_queue_wait)
+        from verdict v
+        join lane l on l.topic = v.topic and l.priority = v.priority and l.scope = v.scope and l.demand = pgmill.again(v.demand, v.job, v.reason)
+       where v.next = 'PENDING'
+    ), letters as (
+      insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, trace_id)
+      select v.job, v.scope, v.topic, v.next, coalesce(v.reason, 'handler_error'), v.attempt, v.trace_id from verdict v where v.next in ('FAILED', 'TIMEOUT', 'DENIED')
+      on conflict (job) do update set state = excluded.state, reason = excluded.reason, attempts = excluded.attempts, died_at = excluded.died_at, retried_as = null
+    ), freed as (
+      delete from pgmill.job_unique u using verdict v
+       where v.next <> 'PENDING' and v.unique_key is not null and u.scope = v.scope and u.topic = v.topic and u.key = v.unique_key and u.job = v.job
+    )
+    select v.id, v.job, v.next, v.rest from verdict v;
+  end if;
+  delete from pgmill.job_lease l where l.claim = any (claims);
+  if exists (select from pgmill.job_waiting w where w.blocked is not null) then
+    perform pgmill.unblock();
+  end if;
+end $$;
+
+-- The lane of a job that comes again: one for those that have been at it, and of those
+-- with which hosts died twice one that each host takes from singly.
+create or replace function pgmill.again(demand text, job text, reason text) returns text
+language sql stable
+as $$
+  select case when again.reason = 'host_lost'
+                   and exists (select from pgmill.job_attempt a where a.job = again.job and a.reason = 'host_lost') then '!' else '^' end || pgmill.plain_demand(again.demand)
+$$;
+
+-- The last statement of a handler's own transaction: the job's end and the fence.
+create or replace function pgmill.settle_job(claim bigint, output jsonb) returns void
+language plpgsql volatile
+as $$
+begin
+  perform from pgmill.end_claims(array[settle_job.claim], null, null, null, array[settle_job.output]);
+  if not found then
+    raise exception using errcode = 'MI101', message = 'the claim is gone';
+  end if;
+end $$;
+
+-- Cancels a job that has not ended: what waits never starts, of what runs the holder is
+-- told, and whatever it still says is late. Answers the job's state; null: no such job.
+create or replace function pgmill.cancel_job(id text, why text) returns text
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  was record;
+  is_now text;
+begin
+  -- The claim before the job, as a settle does.
+  delete from pgmill.river_job j
+   where j.unique_key = pgmill.job_claim_key(cancel_job.id) and j.unique_key is not null and j.unique_states is not null
+     and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
+  returning j.id as claim, j.attempted_by[1] as instance, j.attempted_at, (j.args ->> 'attempt')::int as attempt into was;
+  delete from pgmill.job_waiting w where w.job = cancel_job.id;
+  update pgmill.job j
+     set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp(),
+         started_at = coalesce(was.attempted_at, j.started_at), instance = coalesce(was.instance, j.instance), attempt = coalesce(was.attempt, j.attempt)
+   where j.id = cancel_job.id and j.state in ('PENDING', 'APPROVAL_REQUIRED')
+  returning j.state into is_now;
+  if is_now is null then
+    return (select j.state from pgmill.job j where j.id = cancel_job.id);
+  end if;
+  if was.claim is not null then
+    insert into pgmill.job_cancel (claim, job, instance) values (was.claim, cancel_job.id, was.instance) on conflict do nothing;
+    perform pgmill.ring_for_jobs();
+  end if;
+  delete from pgmill.job_unique u using pgmill.job j
+   where j.id = cancel_job.id and u.scope = j.scope and u.topic = j.topic and u.key = j.unique_key and u.job = j.id;
+  return is_now;
+end $$;
+
+create or replace function mill.cancel(id text, reason text default null) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  state text;
+begin
+  if reason !~ '^[a-z0-9_.]{1,64}$' then
+    raise exception using errcode = 'MI001', message = 'reason must be a code of a-z, 0-9, _ and ., at most 64';
+  end if;
+  state := pgmill.cancel_job(id, reason);
+  if state is null then
+    raise exception using errcode = 'P0002', message = 'no such job';
+  end if;
+  insert into pgmill.audit (actor, action, subject, reason) values ('db:' || session_user, 'cancel', 'job ' || id, reason);
+  return state;
+end $$;
+
+-- The claims of this instance whose jobs were cancelled; each is told once.
+create or replace function pgmill.cancelled_jobs(me text) returns setof bigint
+language sql volatile
+as $$ delete from pgmill.job_cancel c where c.instance = me returning c.claim $$;
+
+-- Says that a result came for a job that had ended: it is noted and changes nothing.
+create or replace function pgmill.late_result(job text, attempt int, instance text) returns void
+language sql volatile
+as $$
+  insert into pgmill.job_attempt (job, attempt, instance, reason, scope, trace_id)
+  select j.id, late_result.attempt, late_result.instance, 'late_result', j.scope, j.trace_id from pgmill.job j
+   where j.id = late_result.job
+     and (select count(*) from pgmill.job_attempt a where a.job = j.id) < 200
+$$;
+
+-- Gives back claims of jobs that this host runs without knowing it: a fetch whose
+-- answer was lost.
+create or replace function pgmill.release_unknown_jobs(me text, known bigint[]) returns int
+language plpgsql volatile
+as $$
+declare
+  lost bigint[];
+begin
+  select array_agg(j.id) into lost from pgmill.river_job j
+   where j.state = 'running' and j.queue = 'job' and j.attempted_by[1] = me
+     and j.attempted_at < now() - interval '5 seconds' and j.id <> all (known);
+  if lost is null then
+    return 0;
+  end if;
+  return (select count(*) from pgmill.release_claims(lost));
+end $$;
+
+-- Puts claims back to where their jobs waited; the attempt does not count.
+create or replace function pgmill.release_claims(claims bigint[]) returns table (claim bigint)
+language sql volatile
+as $$
+  select e.claim from pgmill.end_claims(claims, array_fill('released'::text, array[cardinality(claims)]), array_fill(null::text, array[cardinality(claims)]),
+                                        array_fill(false, array[cardinality(claims)]), array_fill(null::jsonb, array[cardinality(claims)])) e
+$$;
+
+-- What a poll does for jobs: rescue, what is due or too late, limits that have room.
+create or replace function pgmill.sweep_jobs(me text) returns int
+language plpgsql volatile
+as $$
+declare
+  rescued int := 0;
+begin
+  if pgmill.may_rescue(me) then
+    rescued := pgmill.rescue_jobs(me);
+    if rescued > 0 then
+      perform pgmill.end_sessions();
+    end if;
+  end if;
+  perform pgmill.promote_jobs(), pgmill.expire_jobs(), pgmill.unblock();
+  return rescued;
+end $$;
+
+-- Takes claims of jobs back from hosts and workers whose lease is gone. The caller's own
+-- lease is fit for it: pgmill.rescue has seen to that.
+create or replace function pgmill.rescue_jobs(me text) returns int
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  dead bigint[];
+begin
+  with gone as (
+    select j.id from pgmill.river_job j
+     where j.state = 'running' and j.queue = 'job'
+       and case when exists (select from pgmill.job_lease l where l.claim = j.id)
+                then (select l.until <= now() from pgmill.job_lease l where l.claim = j.id)
+                else not exists (select from pgmill.instance i where i.kind = 'worker' and i.id = j.attempted_by[1]
+                                    and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) end
+     limit 10000 for update of j skip locked
+  )
+  select array_agg(id) into dead from gone;
+  if dead is null then
+    return 0;
+  end if;
+  perform from pgmill.end_claims(dead, array_fill('failed'::text, array[cardinality(dead)]), array_fill('host_lost'::text, array[cardinality(dead)]),
+                                 array_fill(false, array[cardinality(dead)]), array_fill(null::jsonb, array[cardinality(dead)]));
+  return cardinality(dead);
+end $$;
+
+-- Ends jobs that waited longer than they may.
+create or replace function pgmill.expire_jobs() returns int
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  n int;
+begin
+  with due as materialized (
+    select w.job, w.attempt, pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) as reason
+      from pgmill.job_waiting w where w.expires_at <= now() order by w.expires_at limit 1000 for update skip locked
+  ), gone as (
+    delete from pgmill.job_waiting w using due d where w.job = d.job
+  ), ended as (
+    update pgmill.job j
+       set state = 'TIMEOUT', reason = case when j.deadline_at <= now() then 'deadline' else d.reason end, finished_at = clock_timestamp(), updated_at = clock_timestamp()
+      from due d where j.id = d.job and j.state = 'PENDING'
+    returning j.id, j.scope, j.topic, j.state, j.reason, j.attempt, j.trace_id, j.unique_key
+  ), freed as (
+    delete from pgmill.job_unique u using ended e where e.unique_key is not null and u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = e.id
+  )
+  insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, trace_id)
+  select e.id, e.scope, e.topic, e.state, e.reason, e.attempt, e.trace_id from ended e
+  on conflict (job) do nothing;
+  get diagnostics n = row_count;
+  return n;
+end $$;
+
+-- Why what waits does not run, as a code.
+create or replace function pgmill.wait_reason(topic text, demand text, scope text, blocked text, due_at timestamptz, again text) returns text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if blocked is not null then
+    return 'key_limit';
+  elsif due_at > now() then
+    return coalesce(again, 'scheduled');
+  elsif pgmill.topic_pools(topic) is null and not exists (select from pgmill.topic t where t.name = wait_reason.topic)
+        and not exists (select from pgmill.instance_function f where f.function = wait_reason.topic) then
+    return 'no_pool_mapping';
+  elsif not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
+                     where f.function = wait_reason.topic and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+    return case when exists (select from pgmill.topic t where t.name = wait_reason.topic) then 'no_live_host' else 'no_workers' end;
+  elsif pgmill.plain_demand(demand) <> ''
+        and not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
+                         where f.function = wait_reason.topic and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels)) then
+    return 'no_workers';
+  elsif exists (select from pgmill.scope_limit s where s.scope = wait_reason.scope
+                   and s.max_running <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.args ->> 'scope' = wait_reason.scope)) then
+    return 'tenant_limit';
+  elsif exists (select from pgmill.topic t where t.name = wait_reason.topic
+                   and (t.concurrency <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name)
+                        or t.per_scope <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name and j.args ->> 'scope' = wait_reason.scope))) then
+    return 'topic_limit';
+  end if;
+  return 'pool_overloaded';
+end $$;

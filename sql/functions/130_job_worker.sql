@@ -1,0 +1,171 @@
+-- Outside workers: programs in any language that claim jobs by SQL, or by HTTP, which
+-- is these functions behind a route. A claim is good for lease_secs from each renewal
+-- and has a token that only its holder knows; a call without the right one, or after the
+-- lease was lost, is refused with MI101.
+
+create or replace function mill.claim_jobs(worker text, topics text[], n int default 1, lease_secs int default 60)
+returns table (job_id text, token text, topic text, input jsonb, attempt int, deadline_at timestamptz)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query select c.job_id, c.token, c.topic, c.input, c.attempt, c.deadline_at from pgmill.claim_for(worker, topics, n, lease_secs, null, null) c;
+end $$;
+
+create or replace function pgmill.claim_for(worker text, topics text[], n int, lease_secs int, pools text[], labels jsonb)
+returns table (claim bigint, job_id text, token text, topic text, input jsonb, attempt int, deadline_at timestamptz, scope text, trace_id text)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+begin
+  if claim_for.worker is null or claim_for.worker !~ '^[A-Za-z0-9_.:@-]{1,100}$' then
+    raise exception using errcode = 'MI001', message = 'worker must be 1 to 100 of letters, digits and _.:@-';
+  elsif claim_for.topics is null or cardinality(claim_for.topics) not between 1 and 100 or exists (select from unnest(claim_for.topics) t where t is null or t !~ '^job(\.[A-Za-z0-9_-]+)+$') then
+    raise exception using errcode = 'MI001', message = 'topics must be 1 to 100 topics such as job.demo.echo';
+  elsif claim_for.n is null or claim_for.n not between 1 and 1000 then
+    raise exception using errcode = 'MI001', message = 'n must be 1 to 1000';
+  elsif claim_for.lease_secs is null or claim_for.lease_secs not between 1 and 86400 then
+    raise exception using errcode = 'MI001', message = 'lease_secs must be 1 to 86400';
+  end if;
+  insert into pgmill.instance as i (kind, id, ttl, pools, labels) values ('outside', claim_for.worker, claim_for.lease_secs * interval '1 second' + interval '30 seconds', claim_for.pools, claim_for.labels)
+  on conflict (kind, id) do update
+     set ttl = excluded.ttl, last_seen = now(), deregistered_at = null, pools = excluded.pools, labels = excluded.labels
+   where i.last_seen < now() - interval '1 second' or i.ttl <> excluded.ttl or i.deregistered_at is not null
+      or i.pools is distinct from excluded.pools or i.labels is distinct from excluded.labels;
+  insert into pgmill.instance_function (instance, function) select claim_for.worker, t from unnest(claim_for.topics) t on conflict do nothing;
+  return query
+  with got as materialized (
+    select * from pgmill.admit(claim_for.worker, claim_for.topics, claim_for.n, claim_for.pools, claim_for.labels)
+  ), leased as (
+    insert into pgmill.job_lease (claim, worker, token, ttl, until)
+    select g.claim, claim_for.worker, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex'),
+           claim_for.lease_secs * interval '1 second', now() + claim_for.lease_secs * interval '1 second'
+      from got g
+    returning claim, token
+  )
+  select g.claim, g.job, l.token, g.topic, g.input, g.attempt, least(g.deadline_at, now() + g.max_runtime), g.scope, g.trace_id
+    from got g
+    join leased l on l.claim = g.claim;
+end $$;
+
+-- The claim that a token is for, if it still is: the job's, running, the lease not over.
+-- Locks the lease. mine false: it is gone; whoever asks must drop the work.
+create or replace function pgmill.leased(id text, token text, out claim bigint, out mine boolean)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+begin
+  select l.claim, l.until > clock_timestamp() and exists (select from pgmill.river_job j where j.id = l.claim and j.state = 'running' and j.args ->> 'job' = leased.id)
+    into claim, mine
+    from pgmill.job_lease l
+   where l.claim = case when leased.token ~ '^\d{1,18}-' then split_part(leased.token, '-', 1)::bigint end and l.token = leased.token
+     for update;
+  mine := coalesce(mine, false);
+end $$;
+
+create or replace function pgmill.lease_lost() returns void
+language plpgsql
+as $$ begin raise exception using errcode = 'MI101', message = 'lease_lost: another worker may have this job; drop its result'; end $$;
+
+create or replace function mill.renew_jobs(ids text[], tokens text[]) returns table (job_id text, cancelled boolean)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  i int;
+  l record;
+begin
+  if ids is null or tokens is null or cardinality(ids) <> cardinality(tokens) then
+    raise exception using errcode = 'MI001', message = 'ids and tokens must be arrays of one length';
+  end if;
+  for i in 1..cardinality(ids) loop
+    select * into l from pgmill.leased(ids[i], tokens[i]);
+    if l.mine then
+      update pgmill.job_lease x set until = now() + x.ttl where x.claim = l.claim;
+      update pgmill.instance y set last_seen = now() from pgmill.job_lease x
+       where x.claim = l.claim and y.kind = 'outside' and y.id = x.worker and y.last_seen < now() - interval '1 second';
+    end if;
+    job_id := ids[i];
+    cancelled := not l.mine; -- cancelled or lost: either way the work is to be dropped
+    return next;
+  end loop;
+end $$;
+
+create or replace function mill.progress_job(id text, token text, percent int, message text default null) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if percent is null or percent not between 0 and 100 then
+    raise exception using errcode = 'MI001', message = 'percent must be 0 to 100';
+  elsif length(message) > 200 or message ~ '[[:cntrl:]]' then
+    raise exception using errcode = 'MI002', message = 'message must be at most 200 characters without control characters';
+  elsif not (select l.mine from pgmill.leased(progress_job.id, progress_job.token) l) then
+    perform pgmill.lease_lost();
+  end if;
+  perform pgmill.note_progress(progress_job.id, percent, message);
+end $$;
+
+create or replace function pgmill.note_progress(id text, percent int, message text) returns void
+language sql volatile
+as $$
+  insert into pgmill.job_progress as p (job, percent, message) values (note_progress.id, note_progress.percent, note_progress.message)
+  on conflict (job) do update set percent = excluded.percent, message = excluded.message, at = now()
+$$;
+
+create or replace function mill.complete_job(id text, token text, output jsonb default '{}') returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  l record;
+  e record;
+begin
+  if octet_length(output::text) > 262144 then
+    raise exception using errcode = 'MI002', message = 'output is larger than 256 KiB: store it and point to it';
+  end if;
+  select * into l from pgmill.leased(complete_job.id, complete_job.token);
+  if l.mine then
+    select * into e from pgmill.end_claims(array[l.claim], null, null, null, array[complete_job.output]);
+  end if;
+  if not l.mine or e.state is null then
+    perform pgmill.lease_lost();
+  end if;
+  return e.state;
+end $$;
+
+create or replace function mill.fail_job(id text, token text, reason text, retry boolean default true) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  l record;
+  e record;
+begin
+  if reason is null or reason !~ '^[a-z0-9_.]{1,64}$' then
+    raise exception using errcode = 'MI001', message = 'reason must be a code of a-z, 0-9, _ and ., at most 64';
+  end if;
+  select * into l from pgmill.leased(fail_job.id, fail_job.token);
+  if l.mine then
+    select * into e from pgmill.end_claims(array[l.claim], array['failed'], array[fail_job.reason], array[not coalesce(retry, true)], array[null::jsonb]);
+  end if;
+  if not l.mine or e.state is null then
+    perform pgmill.lease_lost();
+  end if;
+  return e.state;
+end $$;
+
+create or replace function mill.release_job(id text, token text) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  l record;
+begin
+  select * into l from pgmill.leased(release_job.id, release_job.token);
+  if not l.mine or not exists (select from pgmill.release_claims(array[l.claim])) then
+    perform pgmill.lease_lost();
+  end if;
+  return 'PENDING';
+end $$;

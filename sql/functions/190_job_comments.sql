@@ -1,0 +1,15 @@
+comment on function mill.submit_job(text, jsonb, jsonb) is
+  'Submits a job in the caller''s transaction and returns its id. Options: scope, priority, delay_ms, run_at, deadline_ms, max_runtime_ms, max_queue_wait_ms, max_attempts, cost, key, unique_key, debounce_ms, idempotency_key, labels, placement, requires, preferred_pool, preferred_worker, trace_id. Refuses with MI001 form, MI002 size, MI004 key reused.';
+comment on function mill.submit_jobs(jsonb) is
+  'Submits an array of {topic, input?, …options}, at most 10000, all or nothing. outcome is accepted, merged (into the job returned) or rejected (reason says why).';
+comment on function mill.cancel(text, text) is 'Cancels a job that has not ended; answers its state. What runs is told; what it still says changes nothing.';
+comment on function mill.claim_jobs(text, text[], int, int) is 'Claims jobs of these topics for a worker of any language, for lease_secs from each renewal. The token is the right to end them.';
+comment on function mill.renew_jobs(text[], text[]) is 'Renews leases. cancelled: the job was cancelled or the lease is lost; stop and drop its result.';
+comment on function mill.progress_job(text, text, int, text) is 'Says how far a claimed job is.';
+comment on function mill.complete_job(text, text, jsonb) is 'Ends a claimed job well, with its output. MI101 if the lease is lost.';
+comment on function mill.fail_job(text, text, text, boolean) is 'Ends an attempt of a claimed job with a reason code; it is tried again unless retry is false or its attempts are spent. MI101 if the lease is lost.';
+comment on function mill.release_job(text, text) is 'Gives a claimed job back; the attempt does not count. MI101 if the lease is lost.';
+comment on function mill.retry_dead_letter(text, text) is 'Submits a dead letter again as a full clone, which points back to it; answers the clone''s id, the same one when asked again.';
+comment on function mill.delete_dead_letter(text, text) is 'Deletes a dead letter; the job stays as it ended. False: there is none.';
+comment on function mill.limit_scope(text, int, float8, text) is 'Sets what one scope may have running at once (null: no limit) and its weight among the others.';
+comment on function mill.set_pools(jsonb, text) is 'Sets which topics go to which pools and what pools offer; an invalid document is refused with MI001 and changes nothing. Answers the version.';

@@ -1,0 +1,67 @@
+-- Jobs as people and programs read them. No input, no output.
+
+-- Three arms, each in the order of updated_at by an index, so that a page costs what it
+-- shows: the ended ones and those that need approval, the running ones, the waiting ones.
+create or replace view mill.jobs as
+select j.id, j.state, j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+       (pgmill.topic_pools(j.topic))[1] as pool, (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority,
+       j.attempt, j.reason, j.instance, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.deadline_at, j.retry_of
+  from pgmill.job j where j.state <> 'PENDING'
+union all
+select j.id, 'RUNNING', j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+       (pgmill.topic_pools(j.topic))[1], (array['critical', 'interactive', 'batch'])[j.priority + 1],
+       (r.args ->> 'attempt')::int, j.reason, r.attempted_by[1], j.created_at, j.updated_at, j.run_at, r.attempted_at, null, j.deadline_at, j.retry_of
+  from pgmill.river_job r
+  join pgmill.job j on j.id = r.args ->> 'job' and j.state = 'PENDING'
+ where r.queue = 'job' and r.state = 'running'
+union all
+select j.id, 'PENDING', j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+       (pgmill.topic_pools(j.topic))[1], (array['critical', 'interactive', 'batch'])[j.priority + 1],
+       j.attempt, j.reason, null, j.created_at, j.updated_at, j.run_at, null, null, j.deadline_at, j.retry_of
+  from pgmill.job j
+ where j.state = 'PENDING'
+   and not exists (select from pgmill.river_job r where r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
+                      and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state));
+comment on view mill.jobs is 'One row a job. RUNNING is what its claim says. Of one that waits, mill.why_not_running says why.';
+
+create or replace view mill.dead_letters as
+select job as job_id, topic, scope, state, reason, attempts, died_at, retried_as from pgmill.dead_letter;
+comment on view mill.dead_letters is 'Jobs that ended without success and were not cancelled.';
+
+create or replace view mill.queue_depth as
+with topic as (
+  select t.name from pgmill.topic t
+  union select p.topic from pgmill.pool_topic p
+  union select l.topic from (with recursive walk as (
+      (select l.topic from pgmill.lane l order by l.topic limit 1)
+      union all select (select l.topic from pgmill.lane l where l.topic > w.topic order by l.topic limit 1) from walk w where w.topic is not null)
+    select topic from walk where topic is not null) l
+)
+select t.name as topic, coalesce((pgmill.topic_pools(t.name))[1], 'default') as pool,
+       (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is null limit 10000) x) as ready,
+       (select count(*) from pgmill.river_job r where r.queue = 'job' and r.state = 'running' and r.kind = t.name) as running,
+       (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is not null limit 10000) x) as waiting,
+       coalesce((select round(extract(epoch from now() - min(h.since))::numeric, 3)
+                   from pgmill.lanes(array[t.name]) l
+                  cross join lateral (select w.since from pgmill.job_waiting w
+                                       where w.topic = l.topic and w.priority = l.priority and w.demand = l.demand and w.scope = l.scope and w.due_at is null and w.seq >= l.low
+                                       order by w.seq limit 1) h), 0) as oldest_ready_seconds
+  from topic t;
+comment on view mill.queue_depth is 'Of each topic what is ready, what runs and what waits for a time or a limit; ready and waiting count to 10000 and no further.';
+
+create or replace view mill.stuck as
+select r.args ->> 'job' as id, 'job'::text as kind, 'host_lost'::text as reason, r.attempted_at as since
+  from pgmill.river_job r
+ where r.queue = 'job' and r.state = 'running' and not exists (select from pgmill.job_lease l where l.claim = r.id)
+   and not exists (select from pgmill.instance i where i.kind = 'worker' and i.id = r.attempted_by[1]
+                      and i.deregistered_at is null and now() - i.last_seen < i.ttl + interval '5 seconds')
+union all
+select r.args ->> 'job', 'job', 'timeout', r.attempted_at
+  from pgmill.river_job r
+  join pgmill.job j on j.id = r.args ->> 'job'
+  left join pgmill.topic t on t.name = j.topic
+ where r.queue = 'job' and r.state = 'running'
+   and r.attempted_at + coalesce(j.max_runtime, t.max_runtime, interval '1 hour') + interval '1 minute' < now()
+union all
+select w.job, 'job', 'overdue', w.due_at from pgmill.job_waiting w where w.due_at < now() - interval '30 seconds';
+comment on view mill.stuck is 'What should have moved on and has not: nothing, while a host lives.';
