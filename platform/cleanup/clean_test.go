@@ -189,7 +189,7 @@ func TestRulesThatAreRefused(t *testing.T) {
 		c    platform.Cleanup
 		want string
 	}{
-		{"a class that there is not", platform.Cleanup{Rule: platform.Rule{Class: "events", Keep: day}}, "no class 'events'; there are idempotency_keys, instances"},
+		{"a class that there is not", platform.Cleanup{Rule: platform.Rule{Class: "events", Keep: day}}, "no class 'events'; there are dead_letters, idempotency_keys, instances, job_keys, jobs"},
 		{"less than rows are needed for", platform.Cleanup{Rule: platform.Rule{Class: "idempotency_keys", Keep: day}}, "at least 7 days"},
 		{"what an organization has not (N80)", platform.Cleanup{Scope: platform.Org("a"), Rule: platform.Rule{Class: "instances", Keep: day}}, "no rows of class instances"},
 		{"what no organization has (N80)", platform.Cleanup{Scope: platform.EachOrg, Rule: platform.Rule{Class: "instances", Keep: day}}, "no rows of class instances"},

@@ -18,13 +18,32 @@ as $$
     -- hour in which its sessions are still ended.
     ('instances', 1, 'instance_function', 'x.instance = any (array(
         select i.id from pgmill.instance i
-         where i.kind = ''worker'' and i.scope = $2 and i.since < $1 and i.last_seen < $1 and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+         where i.kind in (''worker'', ''outside'') and i.scope = $2 and i.since < $1 and i.last_seen < $1 and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
            and exists (select from pgmill.instance_function f where f.instance = i.id)
            and not pgmill.has_claims(i.id)
          order by i.since limit 100))', 'x.instance', 'null::timestamptz', null, null, false, interval '1 hour'),
     ('instances', 2, 'instance', 'x.scope = $2 and x.since < $1 and x.last_seen < $1 and not pgmill.is_live(x.last_seen, x.ttl, x.deregistered_at)
          and (pgmill.has_claims(x.id) or not exists (select from pgmill.instance_function f where f.instance = x.id))', 'x.since', 'x.last_seen',
-        'pgmill.has_claims(x.id)', 'claims', false, interval '1 hour')
+        'pgmill.has_claims(x.id)', 'claims', false, interval '1 hour'),
+    -- Jobs that have ended, with what is noted of them. Not while a dead letter may be
+    -- retried: that is a clone of the job.
+    ('jobs', 1, 'job_attempt', 'x.job = any (array(
+        select j.id from pgmill.job j
+         where j.scope = $2 and j.updated_at < $1 and j.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
+           and exists (select from pgmill.job_attempt a where a.job = j.id)
+           and not exists (select from pgmill.dead_letter d where d.job = j.id)
+         order by j.updated_at limit 100))', 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
+    ('jobs', 2, 'job_progress', 'x.job = any (array(
+        select j.id from pgmill.job j
+         where j.scope = $2 and j.updated_at < $1 and j.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
+           and exists (select from pgmill.job_progress a where a.job = j.id)
+         order by j.updated_at limit 100))', 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
+    ('jobs', 3, 'job', 'x.scope = $2 and x.updated_at < $1 and x.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
+         and not exists (select from pgmill.job_attempt a where a.job = x.id and not exists (select from pgmill.dead_letter d where d.job = x.id))
+         and not exists (select from pgmill.job_progress p where p.job = x.id)', 'x.updated_at', 'x.updated_at',
+        'exists (select from pgmill.dead_letter d where d.job = x.id)', 'dead_letter', true, interval '1 day'),
+    ('dead_letters', 1, 'dead_letter', 'x.scope = $2 and x.died_at < $1', 'x.died_at', 'x.died_at', null, null, true, interval '1 day'),
+    ('job_keys', 1, 'job_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', 'x.at', 'x.at', null, null, true, interval '7 days')
 $$;
 
 create or replace function pgmill.has_claims(instance text) returns boolean
@@ -77,7 +96,7 @@ begin
 end $$;
 
 -- The scopes that a rule is for, one after the other: the first after a given one that
--- has rows of the class, or null. Index: one by scope on the class's only table.
+-- has rows of the class, or null. Index: one by scope on the class's last table.
 create or replace function pgmill.next_scope(name text, after text) returns text
 language plpgsql stable
 set enable_seqscan = off
@@ -91,7 +110,7 @@ begin
     return case when after = '' then r.scope end;
   end if;
   execute (select format('select x.scope as s from pgmill.%I x where x.scope > greatest($1, ''org'') and x.scope < ''orh'' order by 1 limit 1', c.tbl) -- whatever the collation
-             from pgmill.cleanup_classes() c where c.class = r.class)
+             from pgmill.cleanup_classes() c where c.class = r.class order by c.part desc limit 1)
      into found_scope using after;
   return found_scope;
 end $$;
