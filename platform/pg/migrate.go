@@ -28,10 +28,11 @@ var ours = migrationSet{Schema, migrations.FS}
 var ErrBusy = errors.New("a table is locked by another transaction")
 
 const (
-	migrateLock   = "select pg_advisory_xact_lock(1886219628, 3)"
+	migrateLock   = "select pg_try_advisory_xact_lock(1886219628, 3)"
 	ddlWait       = 3 * time.Second        // DDL gives up, so that traffic never queues behind it (F77)
 	codeWait      = 100 * time.Millisecond // so does code, which holds what emitters need, but tries again
 	migratorsWait = 60 * time.Second       // how long one migrator waits for another
+	turnPoll      = 50 * time.Millisecond  // and how often it asks
 )
 
 // Change is one thing that Migrate did or would do.
@@ -110,16 +111,35 @@ func migrationPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// waitTurn asks again and again rather than wait in a statement: that would have a
+// snapshot, for whose end an index that is built concurrently waits.
 func waitTurn(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		return nil, err
+	late := time.NewTimer(migratorsWait)
+	defer late.Stop()
+	for {
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var mine bool
+		_, err = tx.Exec(ctx, "set local idle_in_transaction_session_timeout = 0")
+		if err == nil {
+			err = tx.QueryRow(ctx, migrateLock, pgx.QueryExecModeSimpleProtocol).Scan(&mine) // a portal would keep its snapshot
+		}
+		if err == nil && mine {
+			return tx, nil
+		}
+		if err = errors.Join(err, tx.Rollback(ctx)); err != nil {
+			return nil, fmt.Errorf("wait for another migration: %w", migrateError(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-late.C:
+			return nil, fmt.Errorf("wait for another migration: %w", ErrBusy)
+		case <-time.After(turnPoll):
+		}
 	}
-	wait := fmt.Sprintf("set local idle_in_transaction_session_timeout = 0; set local lock_timeout = %d; %s", migratorsWait.Milliseconds(), migrateLock)
-	if _, err := tx.Exec(ctx, wait); err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for another migration: %w", migrateError(err)), tx.Rollback(ctx))
-	}
-	return tx, nil
 }
 
 // migrateRiver runs River's migrations one transaction each: in one transaction

@@ -242,7 +242,7 @@ func TestMigrateWaitsForItsTurn(t *testing.T) {
 		done <- err
 	}()
 	until(t, "it waits", func() bool {
-		return ask[bool](t, pool, `select exists (select from pg_stat_activity where $1::int = any (pg_blocking_pids(pid)))`, int32(other.PgConn().PID()))
+		return ask[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database() and query in ('select pg_try_advisory_xact_lock(1886219628, 3)', 'rollback'))`)
 	})
 	if ask[bool](t, pool, `select to_regnamespace('pgmill') is not null`) {
 		t.Error("the migrator began before its turn")
