@@ -96,4 +96,3 @@ func work(topic string, f func(ctx context.Context, a *platform.Attempt) error) 
 func counted(topic string, n *atomic.Int64) platform.Step[json.RawMessage, none] {
 	return work(topic, func(context.Context, *platform.Attempt) error { n.Add(1); return nil })
 }
-

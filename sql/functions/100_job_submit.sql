@@ -21,8 +21,9 @@ as $$
 $$;
 
 -- A lane is open when it has a row. It is made by who first needs it; if another
--- transaction is at it and has not committed, false: nobody waits for that one.
-create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text) returns boolean
+-- transaction is at it and has not committed, false: nobody waits for that one. Those
+-- that commit at once (mine) make it beside that, so that it opens within a poll.
+create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text, mine boolean default false) returns boolean
 language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -34,9 +35,13 @@ begin
     return true;
   end if;
   if not pg_try_advisory_xact_lock(hashtextextended('pgmill.lane ' || concat_ws(' ', open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope), 0)) then
-    return false;
+    if not mine then
+      return false;
+    end if;
+  else
+    mine := false;
   end if;
-  insert into pgmill.lane (topic, priority, demand, scope, n) values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, 0)
+  insert into pgmill.lane (topic, priority, demand, scope, n) values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, mine::int)
   on conflict do nothing;
   return true;
 end $$;

@@ -247,7 +247,7 @@ begin
                 and w.due_at is null and starts_with(w.demand, '^')) into room
       from (select 1) one left join pgmill.topic t on t.name = b::jsonb ->> 0;
     continue when room < 1;
-    update pgmill.job_waiting w set due_at = case when pgmill.open_lane(w.topic, w.priority, '^' || ltrim(w.demand, '^'), w.scope) then null else now() end,
+    update pgmill.job_waiting w set due_at = case when pgmill.open_lane(w.topic, w.priority, '^' || ltrim(w.demand, '^'), w.scope, true) then null else now() end,
            blocked = null, seq = nextval('pgmill.job_seq'), demand = '^' || ltrim(w.demand, '^')
      where w.job in (select x.job from pgmill.job_waiting x where x.blocked = b order by x.seq limit room for update skip locked);
     get diagnostics got = row_count;
@@ -268,7 +268,7 @@ begin
   update pgmill.job_waiting w set due_at = null, seq = nextval('pgmill.job_seq')
     from (select d.row from (select x.ctid as row, x.topic, x.priority, x.demand, x.scope from pgmill.job_waiting x
                               where x.due_at <= now() order by x.due_at limit 10000 for update skip locked) d
-            join lateral (select pgmill.open_lane(d.topic, d.priority, d.demand, d.scope) as open) l on l.open) due
+            join lateral (select pgmill.open_lane(d.topic, d.priority, d.demand, d.scope, true) as open) l on l.open) due
    where w.ctid = due.row;
   get diagnostics n = row_count;
   return n;

@@ -77,7 +77,7 @@ begin
         from verdict v where v.next = 'PENDING' and v.outcome <> 'released'
       on conflict do nothing
     ), lane as materialized (
-      select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope) as open
+      select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope, true) as open
         from (select distinct v.topic, v.priority, a.demand, v.scope
                 from verdict v cross join lateral (select pgmill.again(v.demand, v.job, v.reason) as demand) a where v.next = 'PENDING') d
     ), waiting as (

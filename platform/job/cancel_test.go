@@ -1,0 +1,88 @@
+package job_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/platformtest"
+)
+
+// C20, C21, F41: whatever a job waits for or is at, cancel ends it: what waits never
+// starts, what runs hears of it, a late result is noted and changes nothing.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var started atomic.Int64
+	heard := make(chan error, 1)
+	w.host(work("job.c.run", func(ctx context.Context, _ *platform.Attempt) error {
+		started.Add(1)
+		<-ctx.Done()
+		heard <- context.Cause(ctx)
+		return nil // and says it went well
+	}))
+	waiting := map[string]string{
+		"unknown topic": w.submit("job.c.none", `{}`, `{}`),
+		"scheduled":     w.submit("job.c.run", `{}`, `{"delay_ms":3600000}`),
+	}
+	for name, id := range waiting {
+		if got := ask[string](w, `select mill.cancel($1, 't.no')`, id); got != "CANCELLED" {
+			t.Errorf("%s: %s", name, got)
+		}
+		if got := w.reason(id); got != "t.no" {
+			t.Errorf("%s: the reason is %q", name, got)
+		}
+	}
+	running := w.submit("job.c.run", `{}`, `{}`)
+	w.becomes(running, "RUNNING")
+	if got := ask[string](w, `select mill.cancel($1)`, running); got != "CANCELLED" {
+		t.Error(got)
+	}
+	<-heard
+	platformtest.WaitFor(t, w.pool, `select exists (select from pgmill.job_attempt where job = $1 and reason = 'late_result')`, running)
+	w.becomes(running, "CANCELLED")
+	if got := ask[string](w, `select mill.cancel($1)`, running); got != "CANCELLED" {
+		t.Errorf("cancelled again: %s", got)
+	}
+	if n := started.Load(); n != 1 {
+		t.Errorf("%d started", n)
+	}
+	if n := ask[int64](w, `select count(*) from mill.dead_letters`); n != 0 {
+		t.Errorf("%d dead letters of cancelled jobs", n)
+	}
+	if _, err := w.pool.Exec(t.Context(), `select mill.cancel('nosuch')`); err == nil {
+		t.Error("a job that does not exist was cancelled")
+	}
+}
+
+// C38, C39: no statement takes a job out of a state that is an end, and each way of
+// ending a claim that is gone is refused.
+func TestEndsAreFinal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, state := range []string{"SUCCEEDED", "FAILED", "CANCELLED", "TIMEOUT", "DENIED"} {
+		id := w.submit("job.e", `{}`, `{}`)
+		claim, token := w.claimed("job.e")
+		w.exec(`update pgmill.job set state = $2 where id = $1`, id, state) // as somebody's other statement would
+		for _, how := range []string{"mill.complete_job($1, $2)", "mill.fail_job($1, $2, 't.x')", "mill.release_job($1, $2)"} {
+			if _, err := w.pool.Exec(t.Context(), `select `+how, id, token); err == nil {
+				t.Errorf("%s of a job that is %s is taken", how, state)
+			}
+		}
+		w.exec(`select pgmill.end_claims(array[$1::bigint], array['failed'], array['t.x'], array[false], array[null::jsonb])`, claim)
+		_ = ask[string](w, `select mill.cancel($1)`, id)
+		if got := ask[string](w, `select state from pgmill.job where id = $1`, id); got != state {
+			t.Errorf("%s became %s", state, got)
+		}
+	}
+}
+
+// claimed claims the one job of a topic as an outside worker.
+func (w world) claimed(topic string) (claim int64, token string) {
+	w.Helper()
+	if err := w.pool.QueryRow(w.Context(), `select split_part(token, '-', 1)::bigint, token from mill.claim_jobs('w1', array[$1], 1)`, topic).Scan(&claim, &token); err != nil {
+		w.Fatalf("claim a job of %s: %v", topic, err)
+	}
+	return claim, token
+}

@@ -1,0 +1,247 @@
+package job_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/platformtest"
+)
+
+// put submits n jobs of a scope.
+func (w world) put(n int, topic, options string) {
+	w.Helper()
+	w.exec(`select count(*) from mill.submit_jobs((select jsonb_agg(jsonb_build_object('topic', $2::text) || $3::text::jsonb) from generate_series(1, $1)))`, n, topic, options)
+}
+
+// admits lets an instance ask for n jobs and answers how many it got of each scope.
+func (w world) admits(n int, topics string) map[string]int {
+	w.Helper()
+	rows, err := w.pool.Query(w.Context(), `select scope, count(*)::int from pgmill.admit('me', $1::text[], $2) group by 1`, topics, n)
+	if err != nil {
+		w.Fatal(err)
+	}
+	got := map[string]int{}
+	var scope string
+	var count int
+	if _, err := pgx.ForEachRow(rows, []any{&scope, &count}, func() error { got[scope] = count; return nil }); err != nil {
+		w.Fatal(err)
+	}
+	return got
+}
+
+// finish ends everything that runs.
+func (w world) finish() {
+	w.exec(`select pgmill.end_claims(coalesce(array_agg(id), '{}'), null, null, null, coalesce(array_agg(null::jsonb), '{}')) from pgmill.river_job where queue = 'job'`)
+}
+
+// declare writes down a topic with limits, as a host would.
+func (w world) declare(topic, limits string) {
+	w.Helper()
+	w.exec(`select pgmill.declare_topics(jsonb_build_array(jsonb_build_object('name', $1::text, 'module', 't', 'max_attempts', 3, 'max_runtime_ms', 60000,
+		'backoff_ms', 1, 'backoff_max_ms', 1000, 'rate_per_ms', 60000) || $2::text::jsonb))`, topic, limits)
+}
+
+// F47: a scope with many jobs takes turns with those that have few, however late they
+// come; weight and cost say how large a turn is.
+func TestScopesTakeTurns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	w.put(5000, "job.f", `{"scope":"org:flood"}`)
+	if got := w.admits(100, "{job.f}"); got["org:flood"] != 100 {
+		t.Errorf("alone it gets %v of 100", got)
+	}
+	w.finish()
+	for i := range 9 {
+		w.put(10, "job.f", fmt.Sprintf(`{"scope":"org:s%d"}`, i))
+	}
+	got := w.admits(100, "{job.f}")
+	for i := range 9 {
+		if n := got[fmt.Sprintf("org:s%d", i)]; n < 9 {
+			t.Errorf("org:s%d got %d of its 10 in the first hundred: %v", i, n, got)
+		}
+	}
+	w.finish()
+
+	w.put(100, "job.w", `{"scope":"org:one"}`)
+	w.put(100, "job.w", `{"scope":"org:three"}`)
+	w.put(100, "job.w", `{"scope":"org:dear","cost":10}`)
+	w.exec(`select mill.limit_scope('org:three', null, 3)`)
+	sum := map[string]int{}
+	for range 14 { // a few at a time: the turns go on from call to call
+		for s, n := range w.admits(3, "{job.w}") {
+			sum[s] += n
+		}
+	}
+	if sum["org:one"] < 8 || sum["org:one"] > 12 || sum["org:three"] < 26 || sum["org:three"] > 33 || sum["org:dear"] < 1 || sum["org:dear"] > 2 {
+		t.Errorf("of 42 turns: %v; want about 10, 30 and 1", sum)
+	}
+}
+
+// Priorities go before turns.
+func TestPriorityGoesFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	w.put(10, "job.p", `{"priority":"batch","scope":"org:batch"}`)
+	w.put(10, "job.p", `{"scope":"org:interactive"}`)
+	w.put(10, "job.p", `{"priority":"critical","scope":"org:critical"}`)
+	if got := w.admits(15, "{job.p}"); got["org:critical"] != 10 || got["org:interactive"] != 5 {
+		t.Errorf("of fifteen: %v", got)
+	}
+}
+
+// C45: limits count what runs, in all hosts together; what has no room waits with the
+// reason, and goes on when there is.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, limits, scope string
+		put                 string
+		want                int
+		reason              string
+	}{
+		{"of the topic", `{"concurrency":3}`, "", `{}`, 3, "topic_limit"},
+		{"of each scope", `{"per_scope":2}`, "", `{}`, 2, "topic_limit"},
+		{"of each key", `{"per_key":1}`, "", `{"key":"k"}`, 1, "key_limit"},
+		{"of the scope in all topics", `{}`, "install", `{}`, 4, "tenant_limit"},
+		{"how many start in a minute", `{"rate":5}`, "", `{}`, 5, "pool_overloaded"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			me := w.rescuer()
+			w.declare("job.l", tt.limits)
+			w.exec(`insert into pgmill.instance_function (instance, function) values ($1, 'job.l')`, me)
+			if tt.scope != "" {
+				w.exec(`select mill.limit_scope($1, 4)`, tt.scope)
+			}
+			w.put(10, "job.l", tt.put)
+			first, second := w.admits(8, "{job.l}"), w.admits(8, "{job.l}")
+			if first["install"] != tt.want || second["install"] != 0 {
+				t.Errorf("admitted %v and then %v; want %d and none", first, second, tt.want)
+			}
+			got := ask[string](w, `select string_agg(distinct reason, ' ') from mill.why_not_running where kind = 'job' and id in (select job from pgmill.job_waiting where due_at is null or due_at = 'infinity' order by due_at limit 1)`)
+			if got != tt.reason {
+				t.Errorf("why it waits: %q, want %q", got, tt.reason)
+			}
+			w.finish()
+			if tt.reason == "pool_overloaded" {
+				w.exec(`update pgmill.topic_rate set tat = tat - interval '1 minute'`)
+			}
+			if third := w.admits(8, "{job.l}"); third["install"] != min(tt.want, 8) {
+				t.Errorf("after those had ended: %v", third)
+			}
+		})
+	}
+}
+
+// C26 to C35: who may run what. Ordinary labels never demand anything.
+func TestDemands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'me', '1 h'), ('worker', 'you', '1 h')`)
+	w.exec(`select mill.set_pools('{"topics":{"job.gpu":["slow","fast"],"job.d":"slow"},"pools":{"slow":{},"fast":{"requires":["GPU "]}}}')`)
+	for _, tt := range []struct {
+		name, topic, options string
+		pools, labels        string
+		want                 bool
+	}{
+		{"nothing asked", "job.d", `{}`, "{slow}", `{}`, true},
+		{"labels are no demand", "job.d", `{"labels":{"zone":"x"}}`, "{slow}", `{}`, true},
+		{"another pool", "job.d", `{}`, "{fast}", `{}`, false},
+		{"any pool", "job.d", `{}`, "", `{}`, true},
+		{"a topic in no document is the default pool's", "job.e", `{}`, "{default}", `{}`, true},
+		{"what the pool offers", "job.gpu", `{"requires":["gpu"]}`, "{fast}", `{}`, true},
+		{"what it does not", "job.gpu", `{"requires":["gpu"]}`, "{slow}", `{}`, false},
+		{"a placement that fits", "job.d", `{"placement":{"zone":"x"}}`, "{slow}", `{"zone":"x","a":"b"}`, true},
+		{"one that does not", "job.d", `{"placement":{"zone":"x"}}`, "{slow}", `{"zone":"y"}`, false},
+		{"a preferred pool", "job.gpu", `{"preferred_pool":"fast"}`, "{slow}", `{}`, false},
+		{"a pool that is not the topic's", "job.d", `{"preferred_pool":"fast"}`, "{slow,fast}", `{}`, false},
+		{"a worker that lives", "job.d", `{"preferred_worker":"you"}`, "{slow}", `{}`, false},
+		{"one that does not", "job.d", `{"preferred_worker":"gone"}`, "{slow}", `{}`, true},
+		{"oneself", "job.d", `{"preferred_worker":"me"}`, "{slow}", `{}`, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			id := w.submit(tt.topic, `{}`, tt.options)
+			var pools *string
+			if tt.pools != "" {
+				pools = &tt.pools
+			}
+			got := ask[bool](w, `select exists (select from pgmill.admit('me', array[$1], 10, $2::text[], $3::text::jsonb))`, tt.topic, pools, tt.labels)
+			if got != tt.want {
+				t.Errorf("admitted: %v, want %v", got, tt.want)
+			}
+			_ = ask[string](w, `select mill.cancel($1)`, id)
+		})
+	}
+	platformtest.Invariants(t, w.pool)
+}
+
+// A bad document of pools is refused with what is wrong, and the one before stays.
+func TestPoolsDocument(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`select mill.set_pools('{"topics":{"job.a":"p"},"pools":{"p":{}}}')`)
+	for _, bad := range []string{`[]`, `{}`, `{"topics":{}}`, `{"topics":{"a":"p"},"pools":{"p":{}}}`, `{"topics":{"job.a":7}}`, `{"topics":{"job.a":"q"},"pools":{"p":{}}}`,
+		`{"topics":{"job.a":"p"},"pools":{"p":{"x":1}}}`, `{"topics":{"job.a":"p"},"pools":{"p":{}},"more":1}`} {
+		if _, err := w.pool.Exec(t.Context(), `select mill.set_pools($1::text::jsonb)`, bad); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+	if got := ask[string](w, `select max(version) || (select string_agg(topic || pool, '') from pgmill.pool_topic) from pgmill.document`); got != "1job.ap" {
+		t.Errorf("what counts now: %s", got)
+	}
+}
+
+// What an old snapshot keeps in the index is not read again and again: the lane's low
+// goes past what was admitted, and never past what waits (see pgmill.admit).
+func TestLowFollowsWhatIsDone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	tx, err := w.pool.Begin(t.Context()) // a submit that takes its time
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := platform.Enqueue(t.Context(), tx, platform.NewJob{Topic: "job.low"}); err != nil {
+		t.Fatal(err)
+	}
+	low := func() int64 {
+		return ask[int64](w, `select coalesce(max(low), 0) from pgmill.lane where topic = 'job.low'`)
+	}
+	for range 3 {
+		w.put(10, "job.low", `{}`)
+		w.exec(`select pgmill.promote_jobs()`) // the first find the lane under way, and come as due
+		if got := w.admits(10, "{job.low}")["install"]; got != 10 {
+			t.Errorf("admitted %d of 10 while another submit is under way", got)
+		}
+	}
+	if got := low(); got > 1 {
+		t.Errorf("low is %d while the first job is not there yet", got)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`select pgmill.promote_jobs()`)
+	total := w.admits(10, "{job.low}")["install"]
+	for range 3 {
+		w.put(2, "job.low", `{}`)
+		total += w.admits(10, "{job.low}")["install"]
+	}
+	if total != 7 || ask[int64](w, `select count(*) from pgmill.job_waiting`) != 0 {
+		t.Errorf("admitted %d, want 7", total)
+	}
+	// Transactions of other databases hold it back for as long as they last.
+	for until := time.Now().Add(30 * time.Second); low() < ask[int64](w, `select last_value - 2 from pgmill.job_seq`); {
+		if time.Now().After(until) {
+			t.Fatalf("low stays at %d, the last job is number %d", low(), ask[int64](w, `select last_value from pgmill.job_seq`))
+		}
+		w.put(1, "job.low", `{}`)
+		w.admits(10, "{job.low}")
+	}
+}

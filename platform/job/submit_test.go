@@ -1,0 +1,222 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/platformtest"
+)
+
+// C12, C46: what is refused, by which code, and that the message names the field and
+// never what stood in it; nothing is written.
+func TestSubmitRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	big := `{"a":"` + strings.Repeat("x", 2<<20) + `"}`
+	for _, tt := range []struct{ name, topic, input, options, code, says string }{
+		{"a topic without job.", "demo.echo", `{}`, `{}`, "MI001", "topic"},
+		{"job alone", "job", `{}`, `{}`, "MI001", "topic"},
+		{"a topic with a space", "job.C4NARY x", `{}`, `{}`, "MI001", "topic"},
+		{"a topic that is too long", "job." + strings.Repeat("x", 125), `{}`, `{}`, "MI002", "128"},
+		{"an input that is no object", "job.a", `[1]`, `{}`, "MI001", "input"},
+		{"an input that is too large", "job.a", big, `{}`, "MI002", "2 MiB"},
+		{"options that are no object", "job.a", `{}`, `[]`, "MI001", "options"},
+		{"an unknown option", "job.a", `{}`, `{"pirority":"batch"}`, "MI001", "pirority"},
+		{"the topic again", "job.a", `{}`, `{"topic":"job.b"}`, "MI001", "topic"},
+		{"an id of one's own", "job.a", `{}`, `{"job_id":"C4NARY"}`, "MI001", "job_id"},
+		{"a priority that is none", "job.a", `{}`, `{"priority":"C4NARY"}`, "MI001", "priority"},
+		{"a negative delay", "job.a", `{}`, `{"delay_ms":-1}`, "MI001", "delay_ms"},
+		{"a huge delay", "job.a", `{}`, `{"delay_ms":1e30}`, "MI001", "delay_ms"},
+		{"a delay that is no number", "job.a", `{}`, `{"delay_ms":"C4NARY"}`, "MI001", "delay_ms"},
+		{"half a millisecond", "job.a", `{}`, `{"deadline_ms":0.5}`, "MI001", "deadline_ms"},
+		{"a time that is none", "job.a", `{}`, `{"run_at":"tomorrow"}`, "MI001", "run_at"},
+		{"the 31st of February", "job.a", `{}`, `{"run_at":"2026-02-31T00:00:00Z"}`, "MI001", "run_at"},
+		{"no attempts", "job.a", `{}`, `{"max_attempts":0}`, "MI001", "max_attempts"},
+		{"a cost above a thousand", "job.a", `{}`, `{"cost":1001}`, "MI001", "cost"},
+		{"an empty key", "job.a", `{}`, `{"key":""}`, "MI001", "key"},
+		{"a key with a control character", "job.a", `{}`, `{"unique_key":"C4NARY\n"}`, "MI001", "unique_key"},
+		{"debounce without a key", "job.a", `{}`, `{"debounce_ms":5}`, "MI001", "unique_key"},
+		{"a scope that is none", "job.a", `{}`, `{"scope":"C4NARY"}`, "MI001", "scope"},
+		{"51 labels", "job.a", `{}`, `{"labels":` + pairs(51) + `}`, "MI001", "labels"},
+		{"a label that is no text", "job.a", `{}`, `{"labels":{"a":1}}`, "MI001", "labels"},
+		{"requires that is no array", "job.a", `{}`, `{"requires":"gpu"}`, "MI001", "requires"},
+		{"a trace id with a space", "job.a", `{}`, `{"trace_id":"a b"}`, "MI001", "trace_id"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := w.pool.Exec(t.Context(), `select mill.submit_job($1, $2::text::jsonb, $3::text::jsonb)`, tt.topic, tt.input, tt.options)
+			var pe *pgconn.PgError
+			if !errors.As(err, &pe) || pe.Code != tt.code || !strings.Contains(pe.Message, tt.says) {
+				t.Errorf("%v; want %s that says %q", err, tt.code, tt.says)
+			}
+			if pe != nil && strings.Contains(pe.Message+pe.Detail+pe.Hint, "C4NARY") {
+				t.Errorf("the refusal shows what it refuses: %s", pe.Message)
+			}
+		})
+	}
+	if n := ask[int64](w, `select count(*) from pgmill.job`); n != 0 {
+		t.Errorf("%d jobs are there", n)
+	}
+}
+
+func pairs(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"l%d":"v"`, i))
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// Enqueue tells a caller which kind of refusal it is, and a batch is all or nothing.
+func TestEnqueueIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, tt := range []struct {
+		name string
+		job  platform.NewJob
+		want error
+	}{
+		{"malformed", platform.NewJob{Topic: "nojob"}, platform.ErrBadJob},
+		{"too large", platform.NewJob{Topic: "job.a", Input: map[string]string{"a": strings.Repeat("x", 2<<20)}}, platform.ErrSize},
+		{"F27: a NUL", platform.NewJob{Topic: "job.a", Input: map[string]string{"a": "\x00"}}, platform.ErrBadJob},
+		{"no JSON", platform.NewJob{Topic: "job.a", Input: func() {}}, platform.ErrBadJob},
+	} {
+		err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			_, err := platform.Enqueue(t.Context(), tx, platform.NewJob{Topic: "job.a"}, tt.job)
+			return err
+		})
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+		}
+	}
+	if n := ask[int64](w, `select count(*) from pgmill.job`); n != 0 {
+		t.Errorf("%d jobs are there", n)
+	}
+	many := make([]platform.NewJob, 10_000)
+	for i := range many {
+		many[i] = platform.NewJob{Topic: "job.a", Scope: fmt.Sprintf("org:%d", i%7)}
+	}
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		got, err := platform.Enqueue(t.Context(), tx, many...)
+		if err == nil && (len(got) != len(many) || got[0].Outcome != "accepted" || got[0].Job == got[1].Job) {
+			t.Errorf("answered %d, the first %+v", len(got), got[0])
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ask[string](w, `select count(*) || ' ' || count(distinct scope) from pgmill.job_waiting`); got != "10000 7" {
+		t.Errorf("jobs and scopes that wait: %s", got)
+	}
+}
+
+// C13: a submit is there if and only if its transaction commits.
+func TestSubmitIsPartOfItsTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := platform.Enqueue(t.Context(), tx, platform.NewJob{Topic: "job.a", IdempotencyKey: "k", UniqueKey: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask[string](w, `select concat_ws(' ', (select count(*) from pgmill.job), (select count(*) from pgmill.job_waiting), (select count(*) from pgmill.job_key), (select count(*) from pgmill.job_unique))`); got != "0 0 0 0" {
+		t.Errorf("left after the rollback: %s", got)
+	}
+}
+
+// C14, F71: of a hundred submits with one key at once one makes the job and all answer
+// it; another body is refused, another scope is another key.
+func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	ids := map[string]int{}
+	for range 100 {
+		group.Go(func() {
+			var id string
+			err := w.pool.QueryRow(context.WithoutCancel(t.Context()), `select mill.submit_job('job.a', '{"n":1}', '{"idempotency_key":"k"}')`).Scan(&id)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			ids[id]++
+		})
+	}
+	group.Wait()
+	if len(ids) != 1 {
+		t.Errorf("%d jobs answered", len(ids))
+	}
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		_, err := platform.Enqueue(t.Context(), tx, platform.NewJob{Topic: "job.a", IdempotencyKey: "k"})
+		return err
+	})
+	if !errors.Is(err, platform.ErrKeyReused) {
+		t.Errorf("another body: %v", err)
+	}
+	other := w.submit("job.a", `{"n":2}`, `{"idempotency_key":"k","scope":"org:b"}`)
+	if ids[other] != 0 {
+		t.Error("another scope answers this one's job")
+	}
+	w.exec(`update pgmill.job_key set at = at - interval '8 days'`)
+	if later := w.submit("job.a", `{"n":3}`, `{"idempotency_key":"k"}`); ids[later] != 0 {
+		t.Error("after seven days it still answers the first job")
+	}
+}
+
+// A unique key lets one job in until it has ended; a debounced one waits for the last
+// submit and takes its input.
+func TestUniqueAndDebounce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	put := func(j platform.NewJob) platform.Submitted {
+		t.Helper()
+		var got []platform.Submitted
+		err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) (err error) {
+			got, err = platform.Enqueue(t.Context(), tx, j)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0]
+	}
+	first := put(platform.NewJob{Topic: "job.u", UniqueKey: "k"})
+	second := put(platform.NewJob{Topic: "job.u", UniqueKey: "k"})
+	if second.Job != first.Job || second.Outcome != "rejected" || second.Reason != "unique_key" {
+		t.Errorf("the second: %+v, the first is %s", second, first.Job)
+	}
+	if other := put(platform.NewJob{Topic: "job.v", UniqueKey: "k"}); other.Outcome != "accepted" {
+		t.Errorf("another topic: %+v", other)
+	}
+	w.host(work("job.u", func(context.Context, *platform.Attempt) error { return nil }))
+	w.becomes(first.Job, "SUCCEEDED")
+	if third := put(platform.NewJob{Topic: "job.u", UniqueKey: "k"}); third.Outcome != "accepted" || third.Job == first.Job {
+		t.Errorf("once the first has ended: %+v", third)
+	}
+
+	a := put(platform.NewJob{Topic: "job.d", UniqueKey: "k", Debounce: time.Hour, Input: map[string]int{"n": 1}})
+	b := put(platform.NewJob{Topic: "job.d", UniqueKey: "k", Debounce: 2 * time.Hour, Input: map[string]int{"n": 2}})
+	if b.Job != a.Job || b.Outcome != "merged" {
+		t.Errorf("debounced: %+v, the first is %s", b, a.Job)
+	}
+	if got := ask[string](w, `select j.input::text || ' ' || (w.due_at > now() + interval '110 min') from pgmill.job j join pgmill.job_waiting w on w.job = j.id where j.id = $1`, a.Job); got != `{"n": 2} true` {
+		t.Errorf("input, and whether it waits for the last submit: %s", got)
+	}
+	platformtest.Invariants(t, w.pool)
+}
