@@ -55,6 +55,10 @@ func (s *Server) claim(c echo.Context) error {
 		if err != nil {
 			return err
 		}
+		if len(rows) > 0 && ctx.Err() != nil { // nobody reads the answer
+			giveBack(context.WithoutCancel(ctx), q, rows)
+			return nil
+		}
 		if len(rows) > 0 || !s.rest(wait, rung, pause) {
 			return c.JSON(http.StatusOK, claimed(rows))
 		}
@@ -88,6 +92,14 @@ func (s *Server) rest(ctx context.Context, rung <-chan struct{}, pause time.Dura
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// giveBack releases what was claimed for somebody who has gone; what it misses comes back
+// when its lease is over.
+func giveBack(ctx context.Context, q *db.Queries, rows []db.APIClaimRow) {
+	for _, r := range rows {
+		_, _ = q.APIRelease(ctx, db.APIReleaseParams{ID: r.JobID, Token: r.Token})
+	}
 }
 
 func claimed(rows []db.APIClaimRow) client.Claimed {

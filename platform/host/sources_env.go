@@ -52,7 +52,7 @@ func (m *merger) variable(name, text string, environ []string) (key string, v an
 		}
 		secret, err := readSecret(name, text)
 		m.asFile[s.key] = true
-		if err != nil {
+		if err != nil && s.kind.name == dsn.name {
 			secret = "postgres:///" // stands in, so that its absence is no second fault
 		}
 		return s.key, secret, err
