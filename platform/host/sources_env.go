@@ -9,7 +9,7 @@ import (
 )
 
 // otherEnv are variables of ours that other programs or packages read.
-var otherEnv = []string{"PGMILL_PG_BIN", "PGMILL_PRIVATE_POSTGRES"}
+var otherEnv = []string{"PGMILL_PG_BIN", "PGMILL_PRIVATE_POSTGRES", "PGMILL_URL", "PGMILL_API_KEY", "PGMILL_API_KEY_FILE"}
 
 // environment takes our variables from the environment.
 func (m *merger) environment(environ []string) layer {
