@@ -1,15 +1,21 @@
 # make run     a host with everything it needs, Postgres included, and a demo
 # make test    the tests; those where goroutines meet a second time with -race
 # make check   what CI runs: format, vet, staticcheck, generated code, build, test
+# make elsewhere  tests again behind PgBouncer and on Postgres 18
+# make matrix  all of them, behind PgBouncer both ways and on Postgres 16 to 18
 # make bench   how fast it is; make soak: whether it stays so (ARGS="…" for both)
 # make generate  Go from migrations, sql/functions and sql/queries, after a change there
-# make build   the binaries, into .bin/
+# make build   the binaries, into .bin/; make image: a container image, without an engine
 #
 # Missing packages are installed by apt as root or with sudo, else named.
 
 # Packages to test twice, and what bench and soak are told.
 RACE_PKGS ?= ./platform/internal/... ./platform/subscription/... ./platform/schedule/... ./platform/wakeup/... ./platform/host/...
 ARGS ?=
+
+# Packages to test elsewhere: those whose statements and sessions might differ there.
+DB_PKGS     ?= ./platform ./platform/pg ./platform/outbox ./platform/internal/... ./platform/subscription ./platform/schedule ./platform/wakeup ./platform/host
+MATRIX_PKGS ?= ./platform/... ./functions/...
 
 # No version stamp but in `make build`: git refuses it when the tree belongs to another user.
 export GOFLAGS := -buildvcs=false $(GOFLAGS)
@@ -21,7 +27,7 @@ sql_files = $(sort $(wildcard .sqlc.yaml migrations/*.sql sql/functions/*.sql sq
 sql_hash  = cat $(sql_files) | if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c 1-64
 hash_file = platform/internal/db/.hash
 
-.PHONY: run test check bench soak generate build format vet staticcheck generated compile
+.PHONY: run test check elsewhere matrix bench soak generate build format vet staticcheck generated compile image artifacts
 
 run:
 	@$(install) postgres
@@ -32,8 +38,21 @@ test:
 	go test -timeout 20m -p 1 ./...
 	go test -timeout 20m -p 1 -race -short $(RACE_PKGS)
 
-check: format vet staticcheck generated compile
+check: format vet staticcheck generated compile artifacts
 	@$(MAKE) --no-print-directory test
+
+elsewhere:
+	@$(install) postgres postgres-18 pgbouncer
+	PGMILL_TEST_POOLER=transaction go test -timeout 20m -p 1 -short $(DB_PKGS)
+	PGMILL_TEST_POOLER=transaction+direct go test -timeout 20m -p 1 -short ./platform/wakeup
+	PGMILL_TEST_POSTGRES=18 go test -timeout 20m -p 1 -short $(DB_PKGS)
+
+matrix:
+	@$(install) postgres postgres-16 postgres-17 postgres-18 pgbouncer
+	@failed=; for where in POOLER=transaction POOLER=transaction+direct POSTGRES=16 POSTGRES=17 POSTGRES=18; do \
+		echo "PGMILL_TEST_$$where"; \
+		env "PGMILL_TEST_$$where" go test -timeout 30m -p 1 $(MATRIX_PKGS) || failed="$$failed $$where"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 bench:
 	@$(install) postgres
@@ -52,6 +71,14 @@ generate:
 
 build:
 	GOFLAGS= go build -o .bin/ ./cmd/...
+
+image:
+	GOFLAGS= go -C deploy/artifacts run . $(ARGS)
+
+# What is in deploy, held against what reads it.
+artifacts:
+	@$(install) postgres
+	cd deploy/artifacts && go vet ./... && go test -timeout 10m ./...
 
 format:
 	@files=$$(gofmt -l $(go_dirs)); test -z "$$files" || { echo "not formatted (gofmt -w):" $$files; exit 1; }

@@ -172,7 +172,7 @@ create table pgmill.job_key (
   at       timestamptz not null default now(),
   primary key (scope, key)
 );
-create index job_key_at on pgmill.job_key (at);
+create index job_key_scope_at on pgmill.job_key (scope, at);
 
 -- Jobs that did not succeed and were not cancelled.
 create table pgmill.dead_letter (
@@ -187,6 +187,7 @@ create table pgmill.dead_letter (
   trace_id   text
 );
 create index dead_letter_died on pgmill.dead_letter (died_at, job);
+create index dead_letter_scope on pgmill.dead_letter (scope, died_at);
 
 alter table pgmill.job_waiting set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 alter table pgmill.lane set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);

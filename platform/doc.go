@@ -5,5 +5,6 @@
 // A function is declared as data with one handler. What the handler writes through
 // its tx commits together with the cursor, or not at all, so in Postgres its effect
 // happens exactly once. Work outside Postgres may be repeated after a crash.
-// A Subscription listens to events; a Schedule to its own ticks, which are events too.
+// A Subscription listens to events; a Schedule to its own ticks, which are events too;
+// a Cleanup deletes what is kept for long enough, at the ticks of a schedule.
 package platform

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // armed makes emitters ring, as a host that hears them does at each poll.
@@ -16,7 +17,7 @@ const armed = `select pgmill.arm(true)`
 // ears listens on the bell's channel and answers what was notified so far.
 func ears(t *testing.T, dsn string) func() []string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), pgtest.Direct(t, dsn))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func TestEmitOfOneKeyByTwoAtATime(t *testing.T) {
 				id, err := emitAlone(t.Context(), pool, tt.second)
 				second <- answer{id, err}
 			}()
-			blocked(t, pool, first.Conn().PgConn().PID())
+			blocked(t, pool, ask[uint32](t, first, `select pg_backend_pid()`))
 			if tt.commit {
 				err = first.Commit(t.Context())
 			} else {

@@ -3,6 +3,7 @@ package platform_test
 import (
 	"context"
 	"fmt"
+	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
 
@@ -75,4 +76,21 @@ func ExampleEmit() {
 		return err
 	}
 	_ = place
+}
+
+// A module has tables of its own: `host migrate up` makes its schema from the
+// migrations, which a program embeds, and its functions' handlers run as its role.
+func ExampleModule() {
+	registry := platform.NewRegistry()
+	stock := platform.Module{Name: "stock", Migrations: fstest.MapFS{
+		"migrations/0001_stock.sql": {Data: []byte(`-- +goose Up
+create table stock.reservation (order_id bigint primary key);`)},
+	}}
+	if err := registry.Add(stock); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(registry.Role("stock"), registry.Modules()[0].Versions())
+	// Output:
+	// mill_module_stock [1]
 }

@@ -1,5 +1,10 @@
 package platform
 
+import (
+	"slices"
+	"strings"
+)
+
 // Owners says which module answers for what a subscription touches (N40, N41). A
 // subscription whose matrix is not complete does not run: owner_matrix_incomplete.
 type Owners struct {
@@ -19,11 +24,13 @@ func OwnedBy(module string, handOffs ...string) Owners {
 }
 
 // Complete reports whether all seven owners are named.
-func (o Owners) Complete() bool {
-	for _, owner := range []string{o.SourceEvent, o.SourceData, o.Projection, o.Status, o.Result, o.Evidence, o.SecurityEvent} {
-		if owner == "" {
-			return false
-		}
-	}
-	return true
+func (o Owners) Complete() bool { return !slices.Contains(o.seven(), "") }
+
+// none reports whether nothing is said about owners.
+func (o Owners) none() bool {
+	return len(o.HandOffs) == 0 && strings.Join(o.seven(), "") == ""
+}
+
+func (o Owners) seven() []string {
+	return []string{o.SourceEvent, o.SourceData, o.Projection, o.Status, o.Result, o.Evidence, o.SecurityEvent}
 }

@@ -24,6 +24,7 @@ const (
 	ReasonLeaseLost           Reason = "lease_lost"               // another host owns the claim now
 	ReasonCommitFailed        Reason = "commit_failed"            // the handler went well, its transaction did not commit
 	ReasonConflict            Reason = "conflict"                 // a deadlock or serialization failure
+	ReasonPermissionDenied    Reason = "permission_denied"        // the handler may not do that to this table: it is another module's, or a grant is missing (N39)
 	ReasonOwnersIncomplete    Reason = "owner_matrix_incomplete"  // the declaration lacks owners (N40)
 	ReasonNoLiveHost          Reason = "no_live_host"             // no live host has the function
 	ReasonListenUnavailable   Reason = "listen_unavailable"       // LISTEN is not heard here (a pooler); the host polls faster

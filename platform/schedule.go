@@ -42,7 +42,8 @@ const TickPrefix = "schedule."
 type Schedule struct {
 	// Name is stable and unique: lower-case words joined by dots, at most 100 bytes.
 	Name string
-	// Module owns the function; "" means the first word of Name.
+	// Module owns the function; "" means the first word of Name. If a Module of that
+	// name is registered, the handler runs as its role; one that is named here must be.
 	Module string
 	// Cron is five fields, a name such as @daily, or "@every 90s" (whole seconds, at
 	// least one; from when it is first declared). Where the clock is set forward, a
@@ -76,6 +77,7 @@ type Schedule struct {
 	Handle func(ctx context.Context, tx pgx.Tx, t Tick) error
 
 	cadence Cadence
+	shown   *Description // of a function of another kind that this is the working of
 }
 
 // Tick is one fire time of a schedule.
@@ -146,6 +148,9 @@ func (s Schedule) describe() (Function, error) {
 
 // Describe answers what the registry and mill.functions show.
 func (s Schedule) Describe() Description {
+	if s.shown != nil {
+		return *s.shown
+	}
 	return Description{Name: s.Name, Kind: "schedule", Module: s.Module, Listens: []string{strings.TrimSpace(s.Cron + " " + s.Zone)}}
 }
 

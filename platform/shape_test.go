@@ -28,20 +28,22 @@ var rows = [][]string{
 	{"internal/db", "migrations", "sql", "deploy"},
 	{"", "policy", "wakeup", "client"},
 	{"outbox", "pg", "internal/claim", "internal/lease"},
-	{"workflow", "job", "subscription", "schedule", "catalog", "blob", "coord"},
+	{"workflow", "job", "subscription", "schedule", "cleanup", "catalog", "blob", "coord"},
 	{"api", "rabbitmq", "redis"},
-	{"host", "platformtest", "platformtest/pgtest", "platformtest/fault"},
+	{"host", "platformtest", "platformtest/pgtest", "platformtest/pgbouncer", "platformtest/fault"},
 	{"cmd/", "functions/"},
 }
 
 // arrows are the imports inside a row; platformtest starts hosts.
 var arrows = map[string][]string{
-	"internal/claim":     {"internal/lease"},
-	"workflow":           {"job"},
-	"platformtest":       {"host", "platformtest/pgtest"},
-	"cmd/host":           {"functions/"},
-	"cmd/bench":          {"cmd/bench/internal/"},
-	"cmd/bench/internal": {"cmd/bench/internal/"},
+	"internal/claim":      {"internal/lease"},
+	"workflow":            {"job"},
+	"platformtest":        {"host", "platformtest/pgtest"},
+	"platformtest/pgtest": {"platformtest/pgbouncer"},
+	"platformtest/fault":  {"platformtest/pgbouncer", "platformtest/pgtest"},
+	"cmd/host":            {"functions/"},
+	"cmd/bench":           {"cmd/bench/internal/"},
+	"cmd/bench/internal":  {"cmd/bench/internal/"},
 }
 
 // goPackage is what go list says of a package of the module.

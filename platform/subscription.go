@@ -43,7 +43,8 @@ const (
 type Subscription struct {
 	// Name is stable and unique: lower-case words joined by dots, at most 100 bytes.
 	Name string
-	// Module owns the function; "" means the first word of Name.
+	// Module owns the function; "" means the first word of Name. If a Module of that
+	// name is registered, the handler runs as its role; one that is named here must be.
 	Module string
 	// Events are the types it listens to. A last segment * stands for the rest:
 	// "connector.health.*"; "*" alone for all.

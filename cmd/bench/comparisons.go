@@ -99,6 +99,41 @@ var comparisons = append(append(emitComparisons, bellComparisons...), []report.C
 		Goals: []report.Goal{atMost("snapshot held", "p99_last_of_first", 1.2)},
 	},
 	{
+		Name: "jobs: drain", Base: "job:drain_river", Rounds: 3,
+		Runs:  entries("job:drain_river", "job:drain"),
+		Goals: []report.Goal{atLeast("job:drain", "job:drain_river", 0.6), {Of: "job:drain", Op: ">=", Want: 10_300}},
+	},
+	{
+		Name: "jobs: an effect that commits with the job", Base: "job:business", Rounds: 3,
+		Runs:  entries("job:business", "job:drain_tx"),
+		Goals: []report.Goal{atLeast("job:drain_tx", "job:business", 0.5)},
+	},
+	{
+		Name: "jobs: submit in the caller's transaction", Base: "emit:river", Rounds: 3,
+		Runs:  entries("emit:river", "emit:pgmill_job"),
+		Goals: []report.Goal{atLeast("emit:pgmill_job", "emit:river", 1)},
+	},
+	{
+		Name: "jobs: submit many", Rounds: 3, Runs: entries("job:submit_many"),
+		Goals: []report.Goal{{Of: "job:submit_many", Op: ">=", Want: 50_000}},
+	},
+	{
+		Name: "jobs: latency at 100/s", Metric: "p50_ms", Base: "latency:river_tuned", Rounds: 3,
+		Runs: entries("latency:river_tuned", "latency:pgmill_job"),
+		Goals: []report.Goal{
+			{Of: "latency:pgmill_job", Than: "latency:river_tuned", Metric: "p50_ms", Op: "<=", Want: 1.3},
+			{Of: "latency:pgmill_job", Than: "latency:river_tuned", Metric: "p99_ms", Op: "<=", Want: 1.3},
+		},
+	},
+	{
+		Name: "jobs: claim beside a million that wait", Metric: "p99_ms", Base: "10,000 wait", Rounds: 3,
+		Runs: []report.Entry{
+			{Spec: "job:claim,waiting=20000", As: "10,000 wait"},
+			{Spec: "job:claim,waiting=1000000", As: "a million wait"},
+		},
+		Goals: []report.Goal{{Of: "a million wait", Than: "10,000 wait", Metric: "p99_ms", Op: "<=", Want: 1.2}},
+	},
+	{
 		Name: "startup", Metric: "ready_s", Rounds: 5,
 		Runs:  entries("process:startup"),
 		Goals: []report.Goal{atMost("process:startup", "ready_s", 1)},

@@ -43,6 +43,7 @@ var emitScenarios = emitVariants(
 	ours("pgmill_quiet", "+ Emit, bells off", true, ""),
 	ours("pgmill_awake", "+ Emit, bells on, a host awake that nothing concerns", false, "awake"),
 	ours("pgmill_works", "+ Emit, bells on, a host that consumes everything", false, "works"),
+	enqueued("pgmill_job", "+ Enqueue, bells on, no host anywhere"),
 	ours("pgmill_quiet_awake", "+ Emit, bells off, the same host, which then polls", true, "awake"),
 )
 

@@ -22,6 +22,7 @@ type putFunc func(ctx context.Context, tx pgx.Tx, i int) error
 
 var couriers = []courier{
 	{"pgmill", "Emit, a subscription with Handle", openPgmill},
+	{"pgmill_job", "Enqueue, a step with Run", openJob},
 	{"river_tuned", "River, FetchCooldown 1 ms, poll 20 ms", openRiver(riverTuned)},
 	{"river_stock", "River as it comes", openRiver(riverTuning{})},
 	{"notify_claim", "a row and a NOTIFY, then claim and delete: the floor", openNotifyClaim},

@@ -22,10 +22,14 @@ func startHost(ctx context.Context, dsn string, subs ...platform.Subscription) (
 			return nil, err
 		}
 	}
-	w := &host.Worker{
+	return startWorker(ctx, &host.Worker{
 		Database: dsn, Registry: registry, Profile: "bench", Version: "bench",
 		Log: host.NewLogger(os.Stderr, "json", slog.LevelWarn, dsn),
-	}
+	})
+}
+
+// startWorker is startHost for a worker with settings.
+func startWorker(ctx context.Context, w *host.Worker) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

@@ -3,7 +3,9 @@
 package main
 
 import (
+	_ "github.com/pgmill/pgmill/functions/connectors"
 	_ "github.com/pgmill/pgmill/functions/demo"
+	_ "github.com/pgmill/pgmill/functions/posture"
 
 	"github.com/pgmill/pgmill/platform/host"
 )

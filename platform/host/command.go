@@ -35,8 +35,8 @@ func rootCommand(o *options) *cobra.Command {
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table for people, json for programs")
 	root.AddCommand(
 		serveCommand(o, "serve"), serveCommand(o, "worker"),
-		migrateCommand(o), functionsCommand(o), subscriptionCommand(o), scheduleCommand(o),
-		urlCommand(o), doctorCommand(o), demoCommand(o), versionCommand(o),
+		migrateCommand(o), functionsCommand(o), subscriptionCommand(o), scheduleCommand(o), cleanupCommand(o), eventsCommand(o),
+		urlCommand(o), readyCommand(o), doctorCommand(o), demoCommand(o), versionCommand(o),
 	)
 	return root
 }

@@ -30,9 +30,13 @@ func doctorCommand(o *options) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 			defer cancel()
-			found, err := o.doctor(ctx, cfg)
-			if err != nil {
-				return err
+			found := programs(cfg)
+			if worst(found) == nil {
+				more, err := o.doctor(ctx, cfg)
+				if err != nil {
+					return err
+				}
+				found = append(found, more...)
 			}
 			if err := show(o, found, []column[finding]{
 				{"CHECK", func(f finding) any { return f.Check }},
@@ -74,7 +78,7 @@ func (o *options) doctor(ctx context.Context, cfg Config) (found []finding, err 
 			return fmt.Errorf("the listen URL: %w", err)
 		}
 		defer direct.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is lost
-		found = (&doctor{cfg: cfg, db: db, direct: direct}).examine(ctx)
+		found = (&doctor{cfg: cfg, modules: o.reg.Modules(), db: db, direct: direct}).examine(ctx)
 		return nil
 	})
 	return found, err

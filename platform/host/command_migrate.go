@@ -13,7 +13,7 @@ func migrateCommand(o *options) *cobra.Command {
 	up := &cobra.Command{Use: "up", Short: "Bring the database up to this build", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.migration(cmd, func(cfg Config) ([]pg.Change, error) {
-				done, err := pg.Migrate(cmd.Context(), cfg.Direct(), o.logger(cfg))
+				done, err := pg.Migrate(cmd.Context(), cfg.Direct(), o.logger(cfg), o.reg.Modules()...)
 				if err == nil && len(done) == 0 && o.output == "table" {
 					fmt.Fprintln(o.stdout, "nothing to do: the database is up to this build")
 				}
@@ -24,7 +24,7 @@ func migrateCommand(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var pending error
 			err := o.migration(cmd, func(cfg Config) ([]pg.Change, error) {
-				plan, err := pg.Plan(cmd.Context(), cfg.Direct(), o.logger(cfg))
+				plan, err := pg.Plan(cmd.Context(), cfg.Direct(), o.logger(cfg), o.reg.Modules()...)
 				if slices.ContainsFunc(plan, func(c pg.Change) bool { return !c.Applied }) {
 					pending = errPending
 				}
@@ -38,7 +38,7 @@ func migrateCommand(o *options) *cobra.Command {
 	plan := &cobra.Command{Use: "plan", Short: "Show what `up` would do", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.migration(cmd, func(cfg Config) ([]pg.Change, error) {
-				plan, err := pg.Plan(cmd.Context(), cfg.Direct(), o.logger(cfg))
+				plan, err := pg.Plan(cmd.Context(), cfg.Direct(), o.logger(cfg), o.reg.Modules()...)
 				plan = slices.DeleteFunc(plan, func(c pg.Change) bool { return c.Applied })
 				if err == nil && len(plan) == 0 && o.output == "table" {
 					fmt.Fprintln(o.stdout, "nothing to do: the database is up to this build")

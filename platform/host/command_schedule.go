@@ -3,7 +3,6 @@ package host
 import (
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 )
 
@@ -17,7 +16,7 @@ var scheduleOperations = []operation{
 }
 
 func scheduleCommand(o *options) *cobra.Command {
-	members := []*cobra.Command{scheduleList(o)}
+	members := []*cobra.Command{scheduleList(o, "schedule", "List schedules: when they fire next, and what became of the last time")}
 	for _, op := range scheduleOperations {
 		members = append(members, op.command(o, "schedule"))
 	}
@@ -36,35 +35,23 @@ type scheduleRow struct {
 }
 
 const listSchedules = `
-select name, cron, zone, next_at, last_at, last_state, reason
-  from mill.schedules
- order by name`
+select s.name, s.cron, s.zone, s.next_at, s.last_at, s.last_state, s.reason
+  from mill.schedules s
+  join mill.functions f on f.name = s.name and f.kind = $1
+ order by s.name`
 
-func scheduleList(o *options) *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List schedules: when they fire next, and what became of the last time", Args: cobra.NoArgs,
+// scheduleList lists functions of a kind that has ticks: schedule or cleanup.
+func scheduleList(o *options, kind, short string) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := o.config(cmd, true)
-			if err != nil {
-				return err
-			}
-			return o.withConn(cmd.Context(), cfg, "mill_reader", func(conn *pgx.Conn) error {
-				rows, err := conn.Query(cmd.Context(), listSchedules)
-				if err != nil {
-					return err
-				}
-				all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[scheduleRow])
-				if err != nil {
-					return err
-				}
-				return show(o, all, []column[scheduleRow]{
-					{"NAME", func(r scheduleRow) any { return r.Name }},
-					{"CRON", func(r scheduleRow) any { return r.Cron }},
-					{"ZONE", func(r scheduleRow) any { return r.Zone }},
-					{"NEXT", func(r scheduleRow) any { return r.NextAt }},
-					{"LAST", func(r scheduleRow) any { return r.LastAt }},
-					{"LAST STATE", func(r scheduleRow) any { return r.LastState }},
-					{"REASON", func(r scheduleRow) any { return r.Reason }},
-				})
-			})
+			return listRows(o, cmd, listSchedules, []column[scheduleRow]{
+				{"NAME", func(r scheduleRow) any { return r.Name }},
+				{"CRON", func(r scheduleRow) any { return r.Cron }},
+				{"ZONE", func(r scheduleRow) any { return r.Zone }},
+				{"NEXT", func(r scheduleRow) any { return r.NextAt }},
+				{"LAST", func(r scheduleRow) any { return r.LastAt }},
+				{"LAST STATE", func(r scheduleRow) any { return r.LastState }},
+				{"REASON", func(r scheduleRow) any { return r.Reason }},
+			}, kind)
 		}}
 }

@@ -3,12 +3,11 @@ package host
 import (
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 )
 
 func subscriptionCommand(o *options) *cobra.Command {
-	members := []*cobra.Command{subscriptionList(o), subscriptionWatch(o)}
+	members := []*cobra.Command{subscriptionList(o), subscriptionWatch(o), subscriptionShadow(o)}
 	for _, op := range operations {
 		members = append(members, op.command(o, "subscription"))
 	}
@@ -39,32 +38,18 @@ select name, shard, state, position, head, lag_events, lag_seconds::float8, atte
 func subscriptionList(o *options) *cobra.Command {
 	return &cobra.Command{Use: "list", Short: "List subscriptions by shard: how far, how far behind, and why", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := o.config(cmd, true)
-			if err != nil {
-				return err
-			}
-			return o.withConn(cmd.Context(), cfg, "mill_reader", func(conn *pgx.Conn) error {
-				rows, err := conn.Query(cmd.Context(), listSubscriptions)
-				if err != nil {
-					return err
-				}
-				all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[subscriptionRow])
-				if err != nil {
-					return err
-				}
-				return show(o, all, []column[subscriptionRow]{
-					{"NAME", func(r subscriptionRow) any { return r.Name }},
-					{"SHARD", func(r subscriptionRow) any { return r.Shard }},
-					{"STATE", func(r subscriptionRow) any { return r.State }},
-					{"POSITION", func(r subscriptionRow) any { return r.Position }},
-					{"LAG", func(r subscriptionRow) any { return r.LagEvents }},
-					{"LAG SECONDS", func(r subscriptionRow) any { return r.LagSeconds }},
-					{"ATTEMPTS", func(r subscriptionRow) any { return r.Attempts }},
-					{"REASON", func(r subscriptionRow) any { return r.Reason }},
-					{"NEXT RETRY", func(r subscriptionRow) any { return r.NextRetryAt }},
-					{"HOST", func(r subscriptionRow) any { return r.Instance }},
-					{"BLOCKED BY", func(r subscriptionRow) any { return r.BlockedBy }},
-				})
+			return listRows(o, cmd, listSubscriptions, []column[subscriptionRow]{
+				{"NAME", func(r subscriptionRow) any { return r.Name }},
+				{"SHARD", func(r subscriptionRow) any { return r.Shard }},
+				{"STATE", func(r subscriptionRow) any { return r.State }},
+				{"POSITION", func(r subscriptionRow) any { return r.Position }},
+				{"LAG", func(r subscriptionRow) any { return r.LagEvents }},
+				{"LAG SECONDS", func(r subscriptionRow) any { return r.LagSeconds }},
+				{"ATTEMPTS", func(r subscriptionRow) any { return r.Attempts }},
+				{"REASON", func(r subscriptionRow) any { return r.Reason }},
+				{"NEXT RETRY", func(r subscriptionRow) any { return r.NextRetryAt }},
+				{"HOST", func(r subscriptionRow) any { return r.Instance }},
+				{"BLOCKED BY", func(r subscriptionRow) any { return r.BlockedBy }},
 			})
 		}}
 }

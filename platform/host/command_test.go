@@ -229,6 +229,11 @@ insert into pgmill.cursor (subscription, shard, n, pos) values ('a.one', 0, 0, 0
 insert into pgmill.shard (subscription, shard) values ('a.one', 0);
 select mill.emit('test.event', 't', 'k'), mill.emit('test.event', 't', 'k');`
 
+// scheduled does so with a schedule of that name.
+const scheduled = declared + `
+update pgmill.function set kind = 'schedule';
+insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, next_at) values ('a.one', '30 2 * * *', 'Europe/Berlin', 'latest', 100, 'queue', '2100-01-01');`
+
 const failing = `update pgmill.shard set failing_pos = 1, attempts = 5, reason = 'handler_error', failed_at = now(), held_at = now()`
 
 func TestSubscriptionCommands(t *testing.T) {
@@ -331,9 +336,7 @@ func TestScheduleCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), declared+`
-		update pgmill.function set kind = 'schedule';
-		insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, next_at) values ('a.one', '30 2 * * *', 'Europe/Berlin', 'latest', 100, 'queue', '2100-01-01')`); err != nil {
+	if _, err := conn.Exec(t.Context(), scheduled); err != nil {
 		t.Fatal(err)
 	}
 	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + dsn}}

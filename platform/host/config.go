@@ -41,6 +41,9 @@ type Config struct {
 	MaxClaims int
 	// DataDir is the private Postgres's; "" means pg.PrivateOptions' default.
 	DataDir string
+	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key: as the profile
+	// says, and what it lacks as the declaration does.
+	Retention map[string]time.Duration
 	// Migrate lets the host migrate before it serves: as the profile says.
 	Migrate bool
 	// APIKeys open the API; without one it is closed, but on a loopback address where the
@@ -97,6 +100,8 @@ func loadConfig(in sources, reg *platform.Registry, needDatabase bool) (Config, 
 	if _, err := reg.Only(c.Functions...); err != nil {
 		faults = append(faults, unknownFunctions(c.Functions, values["functions"].from, reg)...)
 	}
+	keep, bad := profile.retention(reg)
+	c.Retention, faults = keep, append(faults, bad...)
 	if needDatabase && profile.Name != "" && profile.Database.Absent == refuse && values["database_url"].text == "" {
 		faults = append(faults, faultf("no database: profile %s needs one; set DATABASE_URL, or DATABASE_URL_FILE to a file that holds it", profile.Name))
 	}

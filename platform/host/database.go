@@ -64,7 +64,7 @@ func advised(ctx context.Context, conn *pgx.Conn, need string, err error) error 
 	case !errors.As(err, &pe):
 	case missing(pe) && errors.Is(pg.Check(ctx, conn), pg.ErrNotMigrated):
 		return pg.ErrNotMigrated
-	case pe.Code == "42501":
+	case pe.Code == "42501" && need != "":
 		return fmt.Errorf("run `GRANT %s TO %s;` as the database's owner: %w", need, pgx.Identifier{conn.Config().User}.Sanitize(), err)
 	}
 	return err

@@ -40,7 +40,7 @@ runs it meanwhile. To remove the demo: drop schema ` + demoSchema + `, demo casc
 		defer done()
 		log := o.logger(cfg)
 		if cfg.Migrate {
-			if _, err := pg.Migrate(ctx, cfg.Direct(), log); err != nil {
+			if _, err := pg.Migrate(ctx, cfg.Direct(), log, o.reg.Modules()...); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/pg"
 )
 
@@ -30,6 +31,7 @@ const (
 // doctor is one examination: db is where hosts work, direct where they listen.
 type doctor struct {
 	cfg        Config
+	modules    []platform.Module // this build's
 	db, direct *pgx.Conn
 }
 
@@ -40,7 +42,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		name string
 		ask  func(ctx context.Context) []finding
 	}{
-		{"server", d.server}, {"migrations and grants", d.migrated}, {"listen", d.listen}, {"clock", d.clock},
+		{"server", d.server}, {"migrations and grants", d.migrated}, {"modules", d.modulesReady}, {"listen", d.listen}, {"clock", d.clock},
 		{"connections", d.connections}, {"indexes", d.indexes}, {"partitions", d.partitions}, {"health", d.health}, {"vacuum", d.vacuum},
 	} {
 		for _, f := range check.ask(ctx) {
@@ -68,6 +70,23 @@ func broken(do, format string, args ...any) []finding {
 // notAsked is a check that could not be made, for want of a grant as a rule.
 func notAsked(err error) []finding {
 	return warning("run it as a role with `GRANT mill_reader`, after `host migrate up`", "could not be asked (%s)", sqlstateOf(err))
+}
+
+// programs looks for PostgreSQL's own, where a private one is to be started.
+func programs(cfg Config) []finding {
+	if cfg.Database != "" {
+		return nil
+	}
+	found := broken("install PostgreSQL (Debian, Ubuntu: apt-get install postgresql), or set DATABASE_URL", "none found for a private Postgres")
+	folder, major, err := pg.Binaries("")
+	switch {
+	case err == nil:
+		found = ok("PostgreSQL %d in %s", major, folder)
+	case !errors.Is(err, pg.ErrNoBinaries):
+		found = broken("correct PGMILL_PG_BIN, or unset it", "%v", err)
+	}
+	found[0].Check = "binaries"
+	return found
 }
 
 func (d *doctor) server(ctx context.Context) []finding {
@@ -101,6 +120,27 @@ func (d *doctor) migrated(ctx context.Context) []finding {
 		return notAsked(err)
 	}
 	return ok("this build's")
+}
+
+// modulesReady compares the modules of this build with those of the database. Asked as
+// the role that hosts run as: whether it may become theirs is part of it.
+func (d *doctor) modulesReady(ctx context.Context) []finding {
+	err := pg.CheckModules(ctx, d.db, d.modules)
+	switch {
+	case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing):
+		return broken("do what it says", "%v", err)
+	case err != nil:
+		return notAsked(err)
+	}
+	unknown, err := pg.UnknownModules(ctx, d.db, d.modules)
+	switch {
+	case err != nil:
+		return notAsked(err)
+	case len(unknown) > 0:
+		return warning("run hosts of a build that has them; if they are gone for good, drop their schemas and their rows of pgmill.module as the owner",
+			"the database has modules that this build has not: %s", strings.Join(unknown, ", "))
+	}
+	return ok("%d, migrated", len(d.modules))
 }
 
 // listen sends itself a word, as hosts do: behind a transaction-mode pooler it does
@@ -201,6 +241,8 @@ var remedies = map[string]string{
 	"retrying":                "see mill.why_not_running; it is tried again by itself",
 	"parked":                  "see mill.parked_events; then host subscription unpark or drop",
 	"expired":                 "host subscription move NAME --to zero: what it needed is archived",
+	"overdue":                 "start a host that has the function: host serve; if one runs, see mill.schedules and its log",
+	"bad_schedule":            "mend the declaration's cron line or zone and start a host",
 	"no_live_host":            "start a host that has the functions: host serve",
 	"owner_matrix_incomplete": "name all seven owners in the declaration",
 	"host_lost":               "wait a lease and a second; a live host takes them",

@@ -30,6 +30,7 @@ func TestDoctor(t *testing.T) {
 		{"no host lives", "select 1", exitWarnings, "workers", statusWarning, "no_live_host", "start a host"},
 		{"all is well", `insert into pgmill.instance (kind, id, ttl) values ('worker', 'w', '1 hour')`, exitOK, "listen", statusOK, "heard", ""},
 		{"the server may lose what was committed", "select 1", exitWarnings, "server", statusBroken, "fsync off", "set fsync"}, // as the tests' server
+		{"a schedule is overdue", scheduled + `update pgmill.schedule set next_at = now() - interval '61 seconds'`, exitWarnings, "schedules", statusWarning, "overdue", "start a host"},
 		{"not migrated", "delete from pgmill.goose_db_version where version_id > 0", exitFailed, "migrations and grants", statusBroken, "not migrated", ""},
 		{"an index is not valid", "update pg_index set indisvalid = false where indexrelid = 'pgmill.event_xid'::regclass", exitFailed, "indexes", statusBroken, "event_xid", "reindex index concurrently pgmill.event_xid"},
 		{"no partition is ahead", "insert into pgmill.step (k, base, last, after_id, cluster) select k + 1, base, 1000000000, after_id, cluster from pgmill.step order by k desc limit 1",
@@ -84,6 +85,20 @@ func TestDoctorWithoutADatabase(t *testing.T) {
 	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=postgres://ann:C4NARY@127.0.0.1:1/d"}}
 	if code, stdout, stderr := sh.run("doctor"); code != exitUnreachable || strings.Contains(stdout+stderr, "C4NARY") {
 		t.Errorf("exit code %d, want %d; %s%s", code, exitUnreachable, stdout, stderr)
+	}
+}
+
+// Where a private Postgres is to be started, its programs are looked for. Not parallel:
+// where they are is in the environment.
+func TestDoctorLooksForTheBinaries(t *testing.T) {
+	t.Setenv("PGMILL_PG_BIN", t.TempDir())
+	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"PGMILL_DATA_DIR=" + t.TempDir()}}
+	code, stdout, stderr := sh.run("doctor")
+	if code != exitFailed || !strings.Contains(stdout, "binaries  broken") || !strings.Contains(stdout, "correct PGMILL_PG_BIN") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	if found := programs(Config{Database: "postgres://h/d"}); found != nil {
+		t.Errorf("a host with a database was told %+v", found)
 	}
 }
 

@@ -56,7 +56,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing), errors.Is(err, errPending):
 		return exitNotMigrated
-	case errors.Is(err, pg.ErrBusy), errors.Is(err, errNotDemos):
+	case errors.Is(err, pg.ErrBusy), errors.Is(err, errNotDemos), errors.As(err, new(conflict)):
 		return exitConflict
 	case errors.Is(err, pg.ErrNoBinaries):
 		return exitUnreachable

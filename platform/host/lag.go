@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/pg"
 )
 
 // lagEvery is how often the lag of this host's subscriptions is put in the metrics.
@@ -50,5 +51,8 @@ func (w *Worker) orphans(ctx context.Context, pool *pgxpool.Pool) {
 	}
 	if names, err := pgx.CollectRows(rows, pgx.RowTo[string]); err == nil && len(names) > 0 {
 		w.Log.Warn("functions that the database knows and no live host has", "functions", names)
+	}
+	if names, err := pg.UnknownModules(ctx, pool, w.Registry.Modules()); err == nil && len(names) > 0 {
+		w.Log.Warn("modules that the database has and this build has not", "modules", names)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/cleanup"
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/policy"
 )
@@ -26,6 +27,9 @@ func Main() {
 	slog.SetDefault(NewLogger(os.Stderr, "auto", slog.LevelInfo))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	for _, c := range cleanup.Builtin() {
+		platform.Register(c)
+	}
 	o := &options{
 		reg: platform.Default, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environ: os.Environ(), self: os.Args[0], signals: signals, setDefault: slog.SetDefault,

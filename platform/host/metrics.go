@@ -17,9 +17,11 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	advanced, polls, derived, rescued, returned, stale, handled, parked, held, ticks, reconnects prometheus.Counter
-	looks, bells, batches, failed, renewals, jobs                                                series
+	looks, bells, batches, failed, renewals, cleaned, jobs                                       series
 	claims, listen                                                                               prometheus.Gauge
 	handlerTime                                                                                  prometheus.Histogram
+
+	cleanedAt map[string]prometheus.Gauge
 
 	// Lag is pgmill_subscription_lag_events by subscription.
 	Lag *prometheus.GaugeVec
@@ -29,7 +31,7 @@ type metrics struct {
 // reasons, and one for all that authors give.
 var eventReasons = []platform.Reason{
 	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch,
-	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict,
+	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict, platform.ReasonPermissionDenied,
 	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
 	platform.ReasonMissed, platform.ReasonOverlap, platform.ReasonBadSchedule, platform.ReasonDraining, byAuthor,
 }
@@ -55,6 +57,9 @@ func newMetrics(reg *platform.Registry) *metrics {
 	m.held = f.counter("shards_held_total", "Shards stopped at an event after its last attempt.")
 	m.jobs = f.counters("job_attempts_total", "Attempts at jobs that were settled by this host, by what became of the job; pending: it comes again.", "state", "succeeded", "failed", "timeout", "denied", "pending")
 	m.ticks = f.counter("ticks_emitted_total", "Ticks of schedules emitted by this host.")
+	cleanups := cleanupKeys(reg)
+	m.cleaned = f.counters("cleanup_rows_total", "Rows that clean-ups deleted.", "class", cleanups...)
+	m.cleanedAt = f.gauges("cleanup_last_success_timestamp_seconds", "When this host last finished a clean-up; 0: not since it started.", "class", cleanups...)
 	m.renewals = f.counters("lease_renewals_total", "Renewals of this host's lease; broken: it came too late.", "outcome", "ok", "failed", "broken")
 	m.listen = f.gauge("listen_up", "1 while notifications are heard.")
 	m.reconnects = f.counter("listen_reconnects_total", "Times the listening connection was made anew.")

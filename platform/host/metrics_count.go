@@ -78,6 +78,12 @@ func (m *metrics) LagOf(subscription string, events int64) {
 // TicksEmitted counts the ticks of schedules that this host emitted.
 func (m *metrics) TicksEmitted(n int) { m.ticks.Add(float64(n)) }
 
+// RowsCleaned counts what a clean-up's batch deleted, by platform.Cleanup.Key.
+func (m *metrics) RowsCleaned(key string, rows int) { m.cleaned[key].Add(float64(rows)) }
+
+// CleanupDone notes that a clean-up's tick went well.
+func (m *metrics) CleanupDone(key string) { m.cleanedAt[key].SetToCurrentTime() }
+
 // JobEnded counts a settled attempt of a job.
 func (m *metrics) JobEnded(_, state string, took time.Duration) {
 	m.jobs.count(strings.ToLower(state), "failed")

@@ -43,6 +43,16 @@ func (f factory) gauge(name, help string) prometheus.Gauge {
 	return g
 }
 
+func (f factory) gauges(name, help, label string, values ...string) map[string]prometheus.Gauge {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "pgmill", Name: name, Help: help}, []string{label})
+	f.registry.MustRegister(v)
+	g := map[string]prometheus.Gauge{}
+	for _, value := range values {
+		g[value] = v.WithLabelValues(value)
+	}
+	return g
+}
+
 func (f factory) histogram(name, help string) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "pgmill", Name: name, Help: help,
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}})

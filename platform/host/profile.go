@@ -16,7 +16,7 @@ import (
 )
 
 // Profile is a deployment as data: deploy/profiles, or a file of one's own. Nothing
-// in it has a default: a profile says everything but functions and settings.
+// in it has a default: a profile says everything but functions, retention and settings.
 type Profile struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
@@ -33,6 +33,9 @@ type Profile struct {
 	Migrate bool `yaml:"migrate"`
 	// Functions to run; none means all that are registered.
 	Functions []string `yaml:"functions"`
+	// Retention is how long clean-ups keep rows: a class of pgmill's own, or a clean-up's
+	// name, to a time such as 7d. What it lacks is the declaration's.
+	Retention map[string]string `yaml:"retention"`
 	// Settings are the profile's own defaults.
 	Settings map[string]any `yaml:"settings"`
 }

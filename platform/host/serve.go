@@ -48,6 +48,9 @@ type where struct {
 
 // newProcess prepares a host; nothing runs yet. started may be nil.
 func newProcess(cfg Config, kind string, reg *platform.Registry, log *slog.Logger, started func(where)) (*process, error) {
+	if err := reg.Check(); err != nil {
+		return nil, faultf("functions: %v", err)
+	}
 	if len(cfg.Functions) > 0 {
 		some, err := reg.Only(cfg.Functions...)
 		if err != nil {
@@ -133,7 +136,7 @@ func (p *process) work(ctx context.Context, addr string) error {
 func (p *process) migrate(ctx context.Context, dsn string) error {
 	unreachable := platform.ReasonDatabaseUnreachable
 	for wait := time.Second; ; wait = min(2*wait, 8*time.Second) {
-		done, err := pg.Migrate(ctx, dsn, p.log)
+		done, err := pg.Migrate(ctx, dsn, p.log, p.reg.Modules()...)
 		for _, c := range done {
 			p.log.Info("migrated", "part", c.Part, "version", c.Version)
 		}

@@ -53,6 +53,11 @@ func cell(v any) string {
 			return "-"
 		}
 		return cell(*v)
+	case *int64:
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprint(*v)
 	case *time.Time:
 		if v == nil {
 			return "-"

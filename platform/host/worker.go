@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/cleanup"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/lease"
 	"github.com/pgmill/pgmill/platform/job"
@@ -42,6 +43,9 @@ type Worker struct {
 	MaxConns  int           // handlers' connections; 0 means 20
 	MaxClaims int           // shards held at once; 0 means 100
 	MaxJobs   int           // jobs worked on at once; 0 means 100
+	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key; what it lacks
+	// is the declaration's.
+	Retention map[string]time.Duration
 
 	metrics *metrics            // nil: nobody counts
 	api     func(*pgxpool.Pool) // is given a pool for the API, and nil before it closes; nil: there is none
@@ -54,6 +58,7 @@ type Worker struct {
 	deaf     bool
 	others   atomic.Int32
 	pooled   bool         // a pooler is between us and the database
+	known    bool         // whether one is, is known
 	lastTick atomic.Int64 // monotonic-ish: nanoseconds since start of the last tick that worked
 	lastTurn atomic.Int64 // the same of the loop's last turn, whether it worked or not; 0: none yet
 	started  time.Time
@@ -101,6 +106,9 @@ func (w *Worker) state(r platform.Reason) {
 // what waiting cannot mend: pg.ErrNotMigrated, pg.ErrGrantMissing.
 func (w *Worker) Run(ctx context.Context) error {
 	w.once.Do(w.defaults)
+	if err := w.Registry.Check(); err != nil {
+		return err
+	}
 	control, err := w.connect(ctx)
 	if err != nil || control == nil {
 		return err
@@ -163,16 +171,21 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	for wait, word := 100*time.Millisecond, (time.Time{}); ; wait = min(2*wait, 2*time.Second) {
 		pooled, err := isPooled(ctx, pool)
-		if pooled && !w.pooled {
-			w.pooled = true
-			w.Log.Info("a pooler is between this host and the database")
-			pool.Close()
+		if err == nil && !w.known {
+			w.known, w.pooled = true, pooled
+			if pooled {
+				w.Log.Info("a pooler is between this host and the database")
+			}
+			pool.Close() // its sessions have no name yet
 			if pool, err = w.pool(context.WithoutCancel(ctx), "control", controlConns); err != nil {
 				return nil, err
 			}
 		}
 		if err == nil {
 			err = pg.Check(ctx, pool)
+		}
+		if err == nil {
+			err = pg.CheckModules(ctx, pool, w.Registry.Modules())
 		}
 		switch {
 		case err == nil:
@@ -207,7 +220,7 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 	if err != nil {
 		return nil, faultf("not a Postgres DSN (its value is not shown)")
 	}
-	w.dress(cfg.ConnConfig)
+	w.dress(cfg.ConnConfig, false)
 	if w.pooled && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // no statement outlives its transaction there
 	}
@@ -241,8 +254,14 @@ func isPooled(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	return pid != conn.Conn().PgConn().PID(), nil
 }
 
-func (w *Worker) dress(c *pgx.ConnConfig) {
-	c.RuntimeParams["application_name"] = "pgmill " + w.ID()
+// dress names sessions by the instance, so that another host can end them when it is
+// dead. Behind a pooler the server's sessions are everybody's, and a name would stay on
+// them: there it is the handler's transaction that has one (F43).
+func (w *Worker) dress(c *pgx.ConnConfig, direct bool) {
+	c.RuntimeParams["application_name"] = "pgmill"
+	if direct || w.known && !w.pooled {
+		c.RuntimeParams["application_name"] = claim.SessionName(w.ID())
+	}
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
 	c.DialFunc = dialer().DialContext
 }
@@ -252,7 +271,7 @@ func (w *Worker) dial(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, faultf("not a Postgres DSN (its value is not shown)")
 	}
-	w.dress(cfg)
+	w.dress(cfg, w.ListenURL != "")
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
@@ -265,9 +284,11 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell := wakeup.NewBell(w.dial, control, w.ID(), w.Log)
 	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
-	schedules := &schedule.Engine{Schedules: platform.Of[platform.Schedule](w.Registry), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
+	cleanups := &cleanup.Engine{Cleanups: platform.Of[platform.Cleanup](w.Registry), Keep: w.Retention, Pool: control, Log: w.Log,
+		Deleted: w.metrics.RowsCleaned, Done: w.metrics.CleanupDone}
+	schedules := &schedule.Engine{Schedules: append(platform.Of[platform.Schedule](w.Registry), cleanups.Schedules()...), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
 	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,
-		Held: l.Held, Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
+		Role: w.Registry.Role, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	jobs := &job.Engine{Steps: platform.Of[platform.StepSpec](w.Registry), Pool: handlers, Control: control, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL,
 		Slots: w.MaxJobs, Observe: job.Observe{Ended: w.metrics.JobEnded, Lost: w.metrics.StaleWriterRejected}}
@@ -290,7 +311,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell.Rang = w.metrics.BellHeard
 	w.listening(false)
 
-	if err := w.register(ctx, engine, schedules, jobs, l); err != nil {
+	if err := w.register(ctx, engine, schedules, cleanups, jobs, l); err != nil {
 		if ctx.Err() != nil { // told to stop before it had begun
 			return nil
 		}
@@ -351,7 +372,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 
 // register declares the functions and enters the instance, waiting out a database
 // that goes away meanwhile.
-func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, jobs *job.Engine, l *lease.Lease) error {
+func (w *Worker) register(ctx context.Context, engine *subscription.Engine, schedules *schedule.Engine, cleanups *cleanup.Engine, jobs *job.Engine, l *lease.Lease) error {
 	var names []string
 	for _, f := range w.Registry.Functions() {
 		names = append(names, f.Describe().Name)
@@ -360,6 +381,9 @@ func (w *Worker) register(ctx context.Context, engine *subscription.Engine, sche
 		err := engine.Declare(ctx)
 		if err == nil {
 			err = schedules.Declare(ctx)
+		}
+		if err == nil {
+			err = cleanups.Declare(ctx)
 		}
 		if err == nil {
 			err = jobs.Declare(ctx)

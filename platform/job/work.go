@@ -16,7 +16,7 @@ import (
 
 // The statements around a handler are sent with it in two round trips.
 const (
-	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), pg_backend_pid()"
+	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('application_name', $2, true), pg_backend_pid()"
 	sqlSettle = "select pgmill.settle_job($1, $2)"
 )
 
@@ -138,13 +138,12 @@ func (e *Engine) open(ctx context.Context, step platform.StepSpec) (*claim.Sessi
 	}
 	b := &pgx.Batch{}
 	b.Queue("begin")
-	b.Queue(sqlIdle, fmt.Sprint((step.Timeout + e.LeaseTTL).Milliseconds()))
+	b.Queue(sqlIdle, fmt.Sprint((step.Timeout + e.LeaseTTL).Milliseconds()), claim.SessionName(e.Instance))
 	res := s.Send(ctx, b)
-	var ignore string
 	var pid int32
 	_, err = res.Exec()
 	if err == nil {
-		err = res.QueryRow().Scan(&ignore, &pid)
+		err = res.QueryRow().Scan(nil, nil, &pid)
 	}
 	if err = errors.Join(err, res.Close()); err != nil {
 		s.Rollback()
@@ -228,7 +227,7 @@ func (e *Engine) judge(ctx context.Context, t *task, out json.RawMessage, err er
 func (e *Engine) terminate(ctx context.Context, pid int32) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := claim.Terminate(ctx, e.Control, pid); err != nil {
+	if err := claim.Terminate(ctx, e.Control, e.Instance, pid); err != nil {
 		e.Log.Warn("a session was not ended; it ends by its timeout", "error", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // F04, N7: nobody's open transaction keeps others' events from their position, and
@@ -34,7 +35,7 @@ func TestUnrelatedTransactionsFreezeNobody(t *testing.T) {
 		}},
 		{"(c) sixty idle listeners with locks", func(t *testing.T, dsn string) (string, string) {
 			for range 60 {
-				conn, err := pgx.Connect(t.Context(), dsn)
+				conn, err := pgx.Connect(t.Context(), pgtest.Direct(t, dsn))
 				if err != nil {
 					t.Fatal(err)
 				}

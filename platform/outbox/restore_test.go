@@ -21,6 +21,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // F07 (a): 100 events, 60 consumed, dumped and restored into a fresh cluster, where
@@ -143,7 +144,7 @@ func TestMigrateBringsBackTheRightsThatARestoreLost(t *testing.T) {
 				}
 				return err
 			}
-			_ = run(pgDump, append(tt.options, "--format=custom", "--no-owner", "--file="+dump, "--dbname="+dsn)...)
+			_ = run(pgDump, append(tt.options, "--format=custom", "--no-owner", "--file="+dump, "--dbname="+pgtest.Direct(t, dsn))...)
 			if err := run(pgRestore, "--no-owner", "--dbname="+fresh, dump); (err != nil) != (tt.options == nil) {
 				t.Fatalf("pg_restore = %v: this test tests nothing", err)
 			}
@@ -339,6 +340,7 @@ func ownerOf(t *testing.T, path string) *syscall.Credential {
 // other, and returns its DSN.
 func restore(t *testing.T, pgDump, from, to string) (dsn string) {
 	t.Helper()
+	from, to = pgtest.Direct(t, from), pgtest.Direct(t, to) // pg_dump sets up its session
 	conn, err := pgx.Connect(t.Context(), to)
 	if err != nil {
 		t.Fatal(err)
@@ -384,6 +386,13 @@ func restore(t *testing.T, pgDump, from, to string) (dsn string) {
 // program finds a program of Postgres, the newest if there are several.
 func program(t *testing.T, name string) string {
 	t.Helper()
+	if dir := os.Getenv("PGMILL_PG_BIN"); dir != "" { // it must be of the server's version
+		path, err := exec.LookPath(filepath.Join(dir, name))
+		if err != nil {
+			t.Skipf("this test needs the server's own %s: %v", name, err)
+		}
+		return path
+	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(found) > 0 {
 		return slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) })

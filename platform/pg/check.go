@@ -69,7 +69,7 @@ func checkGrants(ctx context.Context, db Querier) error {
 		   cross join (values ('select'), ('insert'), ('update'), ('delete')) p(priv)
 		   where n.nspname = 'pgmill' and c.relkind in ('r', 'p') and not c.relispartition
 		     and not (p.priv in ('update', 'delete') and c.relname in ('event', 'log', 'audit'))
-		     and not (p.priv <> 'select' and c.relname in ('build', 'goose_db_version', 'river_migration'))
+		     and not (p.priv <> 'select' and c.relname in ('build', 'archive', 'module', 'goose_db_version', 'river_migration'))
 		  union all
 		  select format('usage on schema %I', n.nspname), has_schema_privilege(n.oid, 'usage') from pg_namespace n where n.nspname in ('pgmill', 'mill')
 		  union all

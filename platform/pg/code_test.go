@@ -101,7 +101,7 @@ func TestCodeKeepsItsRules(t *testing.T) {
 			 where c.oid in ('pgmill.event'::regclass, 'pgmill.log'::regclass, 'pgmill.audit'::regclass) and has_any_column_privilege('pgmill_runtime', c.oid, 'update')
 			    or c.oid in ('pgmill.event'::regclass, 'pgmill.log'::regclass, 'pgmill.audit'::regclass) and has_table_privilege('pgmill_runtime', c.oid, 'delete')`},
 		{"scope and trace_id are on every table that is somebody's", `
-			select t from unnest(array['event', 'subscription', 'shard', 'parked_event', 'audit', 'function', 'instance', 'schedule']) t
+			select t from unnest(array['event', 'subscription', 'shard', 'parked_event', 'audit', 'function', 'instance', 'schedule', 'module']) t
 			 where (select count(*) from pg_attribute a where a.attrelid = ('pgmill.' || t)::regclass and a.attname in ('scope', 'trace_id')) <> 2`},
 	}
 	for _, tt := range tests {

@@ -1,27 +1,26 @@
 package pg
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/pgmill/pgmill/migrations"
+	"github.com/pgmill/pgmill/platform"
 )
 
 // Schema is where all private tables live, River's among them.
 const Schema = "pgmill"
+
+var ours = migrationSet{Schema, migrations.FS}
 
 // ErrBusy is returned by Migrate when a table stayed locked by others for longer
 // than a migration may wait. Nothing of the migration at hand remains; migrate
@@ -37,16 +36,16 @@ const (
 
 // Change is one thing that Migrate did or would do.
 type Change struct {
-	Part    string `json:"part"` // river, pgmill or code
+	Part    string `json:"part"` // river, pgmill, code or a module
 	Version int64  `json:"version"`
 	Name    string `json:"name"`
 	Applied bool   `json:"applied"`
 }
 
-// Migrate brings a database up to this build: River's tables, ours, then views and
-// functions. Any number of processes may call it at once: they take turns by a
+// Migrate brings a database up to this build: River's tables, ours, views and
+// functions, then each module's, in the order given. Any number of processes may call it at once: they take turns by a
 // transaction-level lock, which dies with its process. It returns what it applied.
-func Migrate(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error) {
+func Migrate(ctx context.Context, dsn string, log *slog.Logger, modules ...platform.Module) ([]Change, error) {
 	pool, err := migrationPool(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -65,8 +64,8 @@ func Migrate(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error
 	if err != nil {
 		return done, migrateError(err)
 	}
-	ours, err := migrateOurs(ctx, pool, log)
-	done = append(done, ours...)
+	own, err := ours.up(ctx, pool, log)
+	done = append(done, own...)
 	if err != nil {
 		return done, migrateError(err)
 	}
@@ -78,6 +77,13 @@ func Migrate(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error
 	// Each time: an earlier migrator may have been killed just before it.
 	if _, err := pool.Exec(ctx, "select pgmill.make_partitions()"); err != nil {
 		return done, fmt.Errorf("make partitions: %w", migrateError(err))
+	}
+	for _, m := range modules {
+		its, err := migrateModule(ctx, pool, m, log)
+		done = append(done, its...)
+		if err != nil {
+			return done, err
+		}
 	}
 	return done, nil
 }
@@ -138,31 +144,8 @@ func riverMigrator(pool *pgxpool.Pool, log *slog.Logger) (*rivermigrate.Migrator
 	return rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: Schema, Logger: quiet(log)})
 }
 
-func migrateOurs(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) ([]Change, error) {
-	var done []Change
-	err := withGoose(pool, log, func(p *goose.Provider) error {
-		res, err := p.Up(ctx)
-		for _, r := range res {
-			done = append(done, Change{Part: Schema, Version: r.Source.Version, Name: r.Source.Path, Applied: true})
-		}
-		return err
-	})
-	return done, err
-}
-
-func withGoose(pool *pgxpool.Pool, log *slog.Logger, use func(*goose.Provider) error) error {
-	db := stdlib.OpenDBFromPool(pool)
-	defer db.Close()
-	p, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS,
-		goose.WithTableName(Schema+".goose_db_version"), goose.WithSlog(quiet(log)), goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		return err
-	}
-	return use(p)
-}
-
 // Plan says what Migrate would do, and what is there already, in order.
-func Plan(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error) {
+func Plan(ctx context.Context, dsn string, log *slog.Logger, modules ...platform.Module) ([]Change, error) {
 	pool, err := migrationPool(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -190,42 +173,23 @@ func Plan(ctx context.Context, dsn string, log *slog.Logger) ([]Change, error) {
 	for _, v := range m.AllVersions() {
 		plan = append(plan, Change{Part: "river", Version: int64(v.Version), Name: v.Name, Applied: have[v.Version]})
 	}
-	ours, err := planOurs(ctx, pool, log)
+	own, err := ours.plan(ctx, pool, log)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(ours, func(a, b Change) int { return cmp.Compare(a.Version, b.Version) })
 	code, err := planCode(ctx, pool)
-	return append(append(plan, ours...), code), err
-}
-
-func planOurs(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) ([]Change, error) {
-	have := map[int64]bool{}
-	var there bool
-	if err := pool.QueryRow(ctx, "select to_regclass('pgmill.goose_db_version') is not null").Scan(&there); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	if there {
-		rows, err := pool.Query(ctx, "select version_id from pgmill.goose_db_version where is_applied")
+	plan = append(append(plan, own...), code)
+	for _, m := range modules {
+		its, err := planModule(ctx, pool, m, log)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("module %s: %w", m.Name, err)
 		}
-		versions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range versions {
-			have[v] = true
-		}
+		plan = append(plan, its...)
 	}
-	var plan []Change
-	err := withGoose(pool, log, func(p *goose.Provider) error {
-		for _, s := range p.ListSources() {
-			plan = append(plan, Change{Part: Schema, Version: s.Version, Name: s.Path, Applied: have[s.Version]})
-		}
-		return nil
-	})
-	return plan, err
+	return plan, nil
 }
 
 // migrateError turns what the database said into what the caller can act on.

@@ -70,6 +70,9 @@ func StartPrivate(ctx context.Context, o PrivateOptions) (*Private, error) {
 	}
 	home, err := openHome(o.Dir)
 	if err != nil {
+		if _, _, none := Binaries(""); none != nil {
+			err = none // a place to write to would not help
+		}
 		return nil, fmt.Errorf("private Postgres: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

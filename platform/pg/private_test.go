@@ -298,6 +298,13 @@ func TestFindBinaries(t *testing.T) { // not parallel: it sets the environment
 			}
 		})
 	}
+	t.Setenv("PGMILL_PG_BIN", current)
+	for version, want := range map[string]string{"": current, "18": current, old: old, "7": "", "/no/such": ""} {
+		if got, _, err := Binaries(version); got != want && want != "" || (err == nil) != (want != "") {
+			t.Errorf("Binaries(%q) = %q, %v; want %q", version, got, err, want)
+		}
+	}
+	t.Setenv("PGMILL_PG_BIN", "")
 	if _, err := findBinaries([]string{t.TempDir()}, 0); !errors.Is(err, ErrNoBinaries) {
 		t.Errorf("findBinaries without any = %v, want ErrNoBinaries", err)
 	}

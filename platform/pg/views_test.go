@@ -28,8 +28,10 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 		{"schedules", "name, cron, zone, next_at, last_at, last_state, reason"},
 		{"functions", "name, kind, listens, live_hosts"},
 		{"instances", "id, kind, contract, version, profile, live, last_seen, ttl_secs, claims"},
+		{"modules", "name, role, version, migrated_at, live_hosts"},
 		{"health", "component, status, reasons, counts, checked_at"},
 		{"why_not_running", "id, kind, reason, since, detail"},
+		{"retention_preview", "class, scope, rows, oldest, blocked_by"},
 		{"audit", "at, actor, action, subject, reason"},
 	}
 	for _, tt := range tests {
@@ -86,6 +88,7 @@ func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 		{"a page of parked events", `select * from mill.parked_events where subscription = 'sub.7' order by pos limit 100`},
 		{"all schedules", `select * from mill.schedules`},
 		{"all functions", `select * from mill.functions`},
+		{"all modules", `select * from mill.modules`},
 		{"the live instances", `select * from mill.instances where live`},
 		{"all instances", `select * from mill.instances`},
 		{"health", `select * from mill.health`},

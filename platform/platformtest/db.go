@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"log/slog"
 	"sync"
@@ -13,21 +14,41 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/migrations"
+	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
-// DSN returns a fresh, migrated database. At the end of the test its Invariants are
-// checked and it is dropped.
-func DSN(t testing.TB) string {
+// DSN returns a fresh database, migrated, those modules included. At the end of the
+// test its Invariants are checked and it is dropped.
+func DSN(t testing.TB, modules ...platform.Module) string {
 	t.Helper()
-	dsn := pgtest.Database(t, migrate, buildHash())
-	if err := likeATeams(t.Context(), dsn); err != nil {
+	reg := platform.NewRegistry()
+	hash := sha256.New()
+	hash.Write([]byte(buildHash()))
+	for _, m := range modules {
+		if err := reg.Add(m); err != nil {
+			t.Fatalf("test database: %v", err)
+		}
+		hash.Write([]byte(m.Name))
+	}
+	for _, m := range reg.Modules() {
+		if err := hashFiles(hash, m.Migrations); err != nil {
+			t.Fatalf("test database: module %s: %v", m.Name, err)
+		}
+	}
+	migrate := func(ctx context.Context, dsn string) error {
+		_, err := pg.Migrate(ctx, dsn, slog.New(slog.DiscardHandler), reg.Modules()...)
+		return err
+	}
+	dsn := pgtest.Database(t, migrate, hex.EncodeToString(hash.Sum(nil)))
+	direct := pgtest.Direct(t, dsn)
+	if err := likeATeams(t.Context(), direct); err != nil {
 		t.Fatalf("test database: %v", err)
 	}
 	t.Cleanup(func() {
 		t.Helper()
-		pool, err := pgxpool.New(context.Background(), dsn)
+		pool, err := pgxpool.New(context.Background(), direct)
 		if err != nil {
 			t.Errorf("invariants: %v", err)
 			return
@@ -52,6 +73,7 @@ func Pool(t testing.TB, dsn string) *pgxpool.Pool {
 		t.Fatalf("test database: %v", err)
 	}
 	cfg.MaxConns = 10
+	pgtest.Pooled(cfg.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
 	if err != nil {
 		t.Fatalf("test database: %v", err)
@@ -73,22 +95,21 @@ func likeATeams(ctx context.Context, dsn string) error {
 	return err
 }
 
-func migrate(ctx context.Context, dsn string) error {
-	_, err := pg.Migrate(ctx, dsn, slog.New(slog.DiscardHandler))
-	return err
-}
-
 // buildHash changes with whatever pg.Migrate does.
 var buildHash = sync.OnceValue(func() string {
 	h := sha256.New()
-	_ = fs.WalkDir(migrations.FS, ".", func(path string, d fs.DirEntry, err error) error {
+	_ = hashFiles(h, migrations.FS)
+	return pg.CodeHash() + hex.EncodeToString(h.Sum(nil)[:12])
+})
+
+func hashFiles(h io.Writer, files fs.FS) error {
+	return fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := fs.ReadFile(migrations.FS, path)
-		h.Write([]byte(path))
-		h.Write(text)
+		text, err := fs.ReadFile(files, path)
+		_, _ = h.Write([]byte(path))
+		_, _ = h.Write(text)
 		return err
 	})
-	return pg.CodeHash() + hex.EncodeToString(h.Sum(nil)[:12])
-})
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // Host starts a worker on the database, in this process and on a registry of its
@@ -35,6 +36,7 @@ func HostWith(t testing.TB, w *host.Worker, subs ...platform.Subscription) *host
 	w.LeaseTTL = cmp.Or(w.LeaseTTL, 2*time.Second)
 	w.Poll = cmp.Or(w.Poll, 200*time.Millisecond)
 	w.Grace = cmp.Or(w.Grace, 5*time.Second)
+	w.ListenURL = cmp.Or(w.ListenURL, pgtest.Listen(t, w.Database))
 	if w.Registry == nil {
 		w.Registry = platform.NewRegistry()
 	}
@@ -136,7 +138,8 @@ func Emit(t testing.TB, pool *pgxpool.Pool, events ...platform.NewEvent) []int64
 // Handle runs one function on one event, no host needed: it emits e, runs the
 // handler as a host would, in a transaction that is committed if the handler
 // returns nil and rolled back otherwise, and returns the handler's error. A panic,
-// a swallowed failure of a statement and a failed commit are errors, too. No cursor
+// a swallowed failure of a statement and a failed commit are errors, too. If the
+// function's module is in the database (DSN), the handler has its role. No cursor
 // moves. The test fails if the declaration is bad or does not listen to e.
 func Handle(t testing.TB, pool *pgxpool.Pool, s platform.Subscription, e platform.NewEvent) error {
 	t.Helper()
@@ -161,7 +164,10 @@ func handle(t testing.TB, pool *pgxpool.Pool, s platform.Subscription, event pla
 		t.Fatalf("handle: %v", err)
 	}
 	defer conn.Release()
-	return pgx.BeginFunc(ctx, conn, func(pgx.Tx) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select set_config('role', role, true) from mill.modules where name = $1", s.Module); err != nil {
+			return err
+		}
 		return call(ctx, s, claim.NewTx(conn.Conn()), event)
 	})
 }

@@ -122,9 +122,7 @@ func (h *holder) indexAt(at *atomic.Int64) int {
 func (h *holder) terminate(ctx context.Context, pid int32) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	const sql = `select pg_terminate_backend(pid) from pg_stat_activity
-		where pid = $1 and application_name = current_setting('application_name') and usename = current_user`
-	if _, err := h.Control.Exec(ctx, sql, pid); err != nil {
+	if err := claim.Terminate(ctx, h.Control, h.Instance, pid); err != nil {
 		h.log.Warn("a session was not ended; it ends by its timeout", "error", err)
 	}
 }
@@ -176,6 +174,8 @@ func failure(cause error, index int, hctx context.Context) *failed {
 		f.reason = platform.ReasonTimeout
 	case index == badIndex:
 		f.reason = platform.ReasonBadBatch
+	case claim.IsDenied(cause):
+		f.reason = platform.ReasonPermissionDenied
 	}
 	return f
 }

@@ -71,7 +71,13 @@ func (e *Engine) declare(ctx context.Context, q *db.Queries, subs []platform.Sub
 		})
 	}
 	if f == nil && d == nil {
-		q.SubscriptionShards(ctx, shards).Exec(failed("make the shards of", &s))
+		fail := failed("make the shards of", &s)
+		q.SubscriptionShards(ctx, shards).QueryRow(func(i int, start int64, err error) {
+			fail(i, err)
+			if err == nil && start > shards[i].Pos && shards[i].Pos == 0 {
+				e.Log.Warn("subscription does not start with the first event: earlier ones are archived", "subscription", subs[i].Name, "after", start)
+			}
+		})
 	}
 	return errors.Join(f, d, s)
 }

@@ -28,8 +28,12 @@ type Engine struct {
 	Control       *pgxpool.Pool // everything that must not wait behind handlers
 	Feed          *outbox.Feed
 	Held          func() context.Context // the lease's
+	Instance      string                 // the lease's id: the name of handlers' sessions
 	Log           *slog.Logger
 	LeaseTTL      time.Duration
+	// Role is the role that a module's handlers run as, "" for the host's own; nil
+	// means that all do.
+	Role func(module string) string
 	// Others says how many other hosts live; nil means none.
 	Others func() int
 	// Derived hears how many claims were made for others or us to fetch; may be nil.

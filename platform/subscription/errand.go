@@ -101,6 +101,7 @@ func (h *holder) errand(ctx context.Context, a errand) error {
 	h.Feed.QueueLook(b)
 	h.queueBegin(b)
 	b.Queue(sqlReadNew, h.scanned, h.scanned+window, h.take, h.st.Likes, h.st.Shards, h.no, h.st.ByKey)
+	h.queueRole(b)
 	res := conn.SendBatch(a.ctx, b)
 	news, err := h.Feed.ReadLook(res)
 	a.done <- looked{news: news, err: err}

@@ -35,6 +35,7 @@ var errDone = errors.New("the claim is given back")
 type holder struct {
 	*Engine
 	sub   platform.Subscription
+	role  string // that its handler runs as; "": the host's own
 	claim claim.Claim
 	no    int32
 	news  *outbox.Watch
@@ -57,10 +58,14 @@ type holder struct {
 
 func newHolder(e *Engine, s platform.Subscription, c claim.Claim, no int32) *holder {
 	linger := e.Linger
-	if s.Describe().Kind == "schedule" {
+	if k := s.Describe().Kind; k == "schedule" || k == "cleanup" {
 		linger = min(linger, tickLinger)
 	}
-	return &holder{Engine: e, sub: s, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch, linger: linger,
+	role := ""
+	if e.Role != nil {
+		role = e.Role(s.Module)
+	}
+	return &holder{Engine: e, sub: s, role: role, claim: c, no: no, log: e.Log.With("subscription", s.Name, "shard", no), since: time.Now(), take: s.Batch, linger: linger,
 		errands: make(chan errand, 1), eager: true,
 		untrack: sync.OnceFunc(func() { e.track(s.Name, -1) })}
 }

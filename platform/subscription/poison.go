@@ -114,7 +114,7 @@ func (h *holder) replay(ctx context.Context, key string) error {
 		return err
 	}
 	if len(events) == 0 {
-		b := &pgx.Batch{}
+		b := h.last()
 		b.Queue("delete from pgmill.parked_key where subscription = $1 and shard = $2 and key = $3 and replay_pos is not null", h.sub.Name, h.no, key)
 		b.Queue(sqlFence, h.claim.ID)
 		if err := u.commit(ctx, b); err != nil {
@@ -136,7 +136,7 @@ func (h *holder) replay(ctx context.Context, key string) error {
 		return err
 	}
 	if f == nil {
-		b := &pgx.Batch{}
+		b := h.last()
 		b.Queue(sqlUnnote, h.sub.Name, h.no)
 		b.Queue("delete from pgmill.parked_event where subscription = $1 and shard = $2 and pos = $3", h.sub.Name, h.no, e.Pos)
 		b.Queue("update pgmill.parked_key set replay_pos = $4 where subscription = $1 and shard = $2 and key = $3", h.sub.Name, h.no, key, e.Pos)

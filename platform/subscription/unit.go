@@ -17,7 +17,7 @@ import (
 // stand here and not among the generated ones.
 const (
 	sqlBegin      = "begin"
-	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3), pg_backend_pid()"
+	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3), pg_backend_pid(), set_config('application_name', $4, true)" // behind a pooler the session has no name
 	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
 	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7, true)"
 	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
@@ -26,6 +26,12 @@ const (
 	sqlUnnote     = "update pgmill.shard set noted_pos = null where subscription = $1 and shard = $2"
 	sqlFence      = "select pgmill.fence($1)"
 	sqlCommit     = "commit"
+
+	// Around the handler of a module, on the way of the others. What its tables defer
+	// to the commit runs as the module, as do its statements.
+	sqlBecome   = "set local role "
+	sqlDeferred = "set constraints all immediate"
+	sqlBecomeUs = "reset role"
 )
 
 // unit is one transaction of a handler on a connection of its own.
@@ -49,6 +55,7 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 	if read != nil {
 		read(b)
 	}
+	h.queueRole(b)
 	res := conn.SendBatch(ctx, b)
 	events, err := h.received(res, u, read != nil)
 	if err = errors.Join(err, res.Close()); err != nil {
@@ -60,7 +67,26 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 
 func (h *holder) queueBegin(b *pgx.Batch) {
 	b.Queue(sqlBegin)
-	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds())
+	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds(), claim.SessionName(h.Instance))
+}
+
+// queueRole makes what comes after it the module's, if the handler has one: the last
+// statement before the handler.
+func (h *holder) queueRole(b *pgx.Batch) {
+	if h.role != "" {
+		b.Queue(sqlBecome + pgx.Identifier{h.role}.Sanitize())
+	}
+}
+
+// last is an empty batch for what is sent after the handler: it begins as the host
+// again, whatever the handler did to the role.
+func (h *holder) last() *pgx.Batch {
+	b := &pgx.Batch{}
+	if h.role != "" {
+		b.Queue(sqlDeferred)
+		b.Queue(sqlBecomeUs)
+	}
+	return b
 }
 
 func (h *holder) received(res pgx.BatchResults, u *unit, read bool) ([]platform.Event, error) {
@@ -68,7 +94,7 @@ func (h *holder) received(res pgx.BatchResults, u *unit, read bool) ([]platform.
 		return nil, err
 	}
 	var version *int32
-	if err := res.QueryRow().Scan(&version, &u.pid); err != nil {
+	if err := res.QueryRow().Scan(&version, &u.pid, nil); err != nil {
 		return nil, err
 	}
 	if version == nil || *version != h.st.Version {
@@ -139,7 +165,7 @@ func (u *unit) commit(ctx context.Context, last *pgx.Batch) error {
 // settle commits what the handler wrote together with the cursor at to. passed > 0
 // also clears the shard's failure and takes so many off its suspicion.
 func (h *holder) settle(ctx context.Context, u *unit, to int64, passed int32) error {
-	b := &pgx.Batch{}
+	b := h.last()
 	if passed > 0 {
 		b.Queue(sqlClear, h.sub.Name, h.no, passed)
 	}

@@ -29,9 +29,9 @@ type world struct {
 	heard chan struct{}
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, modules ...platform.Module) *world {
 	t.Helper()
-	w := &world{T: t, dsn: platformtest.DSN(t), heard: make(chan struct{}, 1)}
+	w := &world{T: t, dsn: platformtest.DSN(t, modules...), heard: make(chan struct{}, 1)}
 	w.db = platformtest.Pool(t, w.dsn)
 	w.exec(`create table effect (n bigint generated always as identity, event bigint, pos bigint, type text, target text, key text, scope text, xid xid8 default pg_current_xact_id())`)
 	// No retry comes before the test wants it: an hour is added to each wait.

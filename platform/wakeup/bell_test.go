@@ -27,7 +27,13 @@ type listening struct {
 // listen rings by the database that sends sees and hears by the one that hears sees.
 func listen(t *testing.T, sends, hears string) *listening {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), sends)
+	hears = pgtest.Direct(t, hears)
+	config, err := pgxpool.ParseConfig(sends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Pooled(config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +135,7 @@ func TestBellHearsOthers(t *testing.T) {
 func TestBellCarriesNoFacts(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t, nil, "empty")
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), pgtest.Direct(t, dsn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +212,8 @@ func TestBellFindsOutThatItIsDeaf(t *testing.T) {
 		t.Skip("waits for the second probe, 30 s; run it without -short")
 	}
 	dsn := pgtest.Database(t, nil, "empty")
-	silent, whole := fault.NewWire(t, dsn), fault.NewWire(t, dsn)
+	direct := pgtest.Direct(t, dsn)
+	silent, whole := fault.NewWire(t, direct), fault.NewWire(t, direct)
 	u, err := url.Parse(silent.DSN)
 	if err != nil {
 		t.Fatal(err)

@@ -147,6 +147,9 @@ func pass(d time.Duration) { <-time.After(d) }
 // hearing waits until a host's bell is proven.
 func hearing(t *testing.T, w *host.Worker) {
 	t.Helper()
+	if w.ListenURL == "" {
+		pgtest.NeedsEars(t)
+	}
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for deadline := time.Now().Add(20 * time.Second); len(w.Degraded()) > 0; <-look.C {
@@ -166,7 +169,7 @@ func TestListenLostAgainAndAgain(t *testing.T) {
 		rounds, calm = 60, 2*time.Second
 	}
 	dsn, pool := effects(t)
-	wire := fault.NewWire(t, dsn)
+	wire := fault.NewWire(t, pgtest.Direct(t, dsn))
 	w := platformtest.HostWith(t, &host.Worker{Database: dsn, ListenURL: wire.DSN, Poll: time.Second, MaxConns: 2}, noting("a.lost"))
 	hearing(t, w)
 	for i := range rounds {
@@ -198,7 +201,7 @@ func TestListenLostAgainAndAgain(t *testing.T) {
 // listener counts the notifications of the channel until it is stopped.
 func listener(t *testing.T, dsn string) (count func() int) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), pgtest.Direct(t, dsn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +341,7 @@ func TestSilentEmittersDoNotLetOtherHostsSleep(t *testing.T) {
 func TestStuckListenerStopsNobody(t *testing.T) {
 	t.Parallel()
 	dsn, pool := effects(t)
-	stuck, err := pgx.Connect(t.Context(), dsn)
+	stuck, err := pgx.Connect(t.Context(), pgtest.Direct(t, dsn))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/platformtest"
 	"github.com/pgmill/pgmill/platform/platformtest/fault"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // F43, N26: behind a pooler in transaction mode a host works by its poll and says that
@@ -24,7 +25,7 @@ func TestF43HostBehindAPooler(t *testing.T) {
 			pooler := fault.NewPooler(t, dsn)
 			w := &host.Worker{Database: pooler.DSN}
 			if tt.direct {
-				w.ListenURL = dsn
+				w.ListenURL = pgtest.Direct(t, dsn)
 			}
 			w = platformtest.HostWith(t, w, noting("a.load"))
 			sql(t, pool, `select count(mill.emit('test.load', 'o' || g % 7)) from generate_series(1, 500) g`)

@@ -205,7 +205,7 @@ create or replace function pgmill.pos_at(at timestamptz) returns bigint
 language plpgsql stable
 as $$
 declare
-  lo bigint := coalesce((select l.pos from pgmill.log l order by l.pos limit 1), 1);
+  lo bigint := pgmill.archived() + 1;
   hi bigint := pgmill.head() + 1;
   mid bigint;
 begin
@@ -220,7 +220,12 @@ begin
   return lo;
 end $$;
 
--- Partitions of five million, three ahead of the head. The runtime role has no DDL,
+-- Positions in one partition of the log.
+create or replace function pgmill.log_width() returns bigint
+language sql immutable
+as $$ select 5000000::bigint $$;
+
+-- Partitions of the log, three ahead of the head. The runtime role has no DDL,
 -- so this runs as its owner. A range whose rows already lie in the default
 -- partition cannot be attached; it stays there and mill.health says so.
 create or replace function pgmill.make_partitions() returns int
@@ -229,7 +234,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '500ms'
 as $$
 declare
-  width constant bigint := 5000000;
+  width constant bigint := pgmill.log_width();
   made int := 0;
   t record;
   at_no bigint;

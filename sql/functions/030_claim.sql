@@ -28,6 +28,7 @@ as $$
 declare
   look_ahead constant int := 5000;
   head bigint := pgmill.head();
+  archived bigint := pgmill.archived();
 begin
   with free as materialized (
     select s.subscription, s.shard, f.likes, f.shards, f.order_by = 'key' as by_key, c.n, c.pos, least(head, r.stop_at) as upto,
@@ -44,6 +45,7 @@ begin
        and f.paused_at is null
        and (s.held_at is null or s.next_retry_at is not null)
        and (s.next_retry_at is null or s.next_retry_at <= now())
+       and c.pos >= archived -- what it would go on with is gone: expired
        and (c.pos < least(head, r.stop_at)
             or exists (select from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard and k.replay_pos is not null))
        and not exists (select from pgmill.river_job j

@@ -27,7 +27,7 @@ begin
   return query
   select exists (select from pgmill.river_job j where j.id = claim and j.state = 'running'), c.n, c.pos, pgmill.shard_version(open_shard.name, no), f.likes, f.shards, f.order_by = 'key', f.batch, f.max_attempts, f.on_poison,
          (extract(epoch from f.timeout) * 1000)::bigint,
-         f.paused_at is null and (s.next_retry_at is null or s.next_retry_at <= now()) and (s.held_at is null or s.next_retry_at is not null),
+         f.paused_at is null and c.pos >= pgmill.archived() and (s.next_retry_at is null or s.next_retry_at <= now()) and (s.held_at is null or s.next_retry_at is not null),
          s.failing_pos, s.attempts, s.reason, s.held_at is not null, s.suspect_left,
          (select r.stop_at from pgmill.reshard r where r.subscription = open_shard.name),
          array(select k.key from pgmill.parked_key k where k.subscription = open_shard.name and k.shard = no),

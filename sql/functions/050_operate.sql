@@ -18,7 +18,7 @@ begin
   if not found then
     raise exception using errcode = 'MI404', message = format('no subscription %s; see mill.subscriptions', quote_literal(name));
   end if;
-  update pgmill.subscription f set dormant = false where f.name = touch.name; -- it may have work now
+  perform pgmill.wake(name); -- it may have work now
   if pg_notification_queue_usage() < 0.5 then
     perform pg_notify('pgmill', '');
   end if;
@@ -159,20 +159,22 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   f record;
+  archived bigint;
   to_pos bigint;
 begin
   select s.replayable into f from pgmill.subscription s where s.name = move_subscription.name;
   if not found then
     raise exception using errcode = 'MI404', message = format('no subscription %s; see mill.subscriptions', quote_literal(name));
   end if;
+  archived := pgmill.hold_archive();
   to_pos := pgmill.position_of(destination);
   if not f.replayable and to_pos < (
        select max(c.pos) from pgmill.shard s
         cross join lateral (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) c
         where s.subscription = name) then
     raise exception using errcode = 'MI409', message = 'this subscription is not declared Replayable: its effects would happen twice';
-  elsif to_pos < coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0) then
-    raise exception using errcode = 'MI409', message = 'events after that position are archived; see mill.events for what is there';
+  elsif to_pos < archived then
+    raise exception using errcode = 'MI409', message = format('events up to position %s are archived: move it to zero, the first that is kept, or further', archived);
   end if;
   perform pgmill.touch(name);
   loop -- a holder may take the next n while we do
@@ -205,7 +207,7 @@ begin
   if destination = 'now' then
     return head;
   elsif destination in ('zero', '0') then
-    return coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0);
+    return pgmill.archived();
   elsif destination ~ '^[0-9]{1,18}$' then
     return least(destination::bigint - 1, head);
   elsif destination is null then

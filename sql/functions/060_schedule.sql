@@ -5,12 +5,13 @@
 -- order: schedule (by name), subscription, cursor.
 
 -- Is every tick of a schedule done? That is: the last emitted one has its position
--- and no cursor is before it. Plain enough to be inlined; mill.schedules, whose
+-- and no cursor is before it, or it is archived. Plain enough to be inlined; mill.schedules, whose
 -- readers may not run it, has a copy.
 create or replace function pgmill.ticks_done(name text, last_event bigint) returns boolean
 language sql stable
 as $$
   select last_event is null
+      or not exists (select from pgmill.event e where e.id = last_event)
       or coalesce((select l.pos from pgmill.log l where l.event_id = last_event limit 1)
                   <= (select min(c.pos) from pgmill.subscription f
                        cross join generate_series(0, f.shards - 1) no
@@ -60,7 +61,7 @@ begin
       select f.name, d.version, d.last_event
         from pgmill.subscription f
         join pgmill.schedule d on d.name = f.name
-        join pgmill.function u on u.name = f.name and u.kind = 'schedule' -- it may have been one before
+        join pgmill.function u on u.name = f.name and u.kind in ('schedule', 'cleanup') -- it may have been one before
        where not f.dormant
     )
     select a.name, a.version from awake a where pgmill.ticks_done(a.name, a.last_event) limit 500
@@ -71,7 +72,7 @@ begin
     continue when not found;
     update pgmill.subscription f set dormant = true -- looked at again, now that nobody else can change it
       from pgmill.schedule d
-      join pgmill.function u on u.name = d.name and u.kind = 'schedule'
+      join pgmill.function u on u.name = d.name and u.kind in ('schedule', 'cleanup')
      where f.name = s.name and d.name = s.name and pgmill.ticks_done(d.name, d.last_event)
        and not exists (select from pgmill.shard x where x.subscription = f.name and (x.failing_pos is not null or x.suspect_left > 0 or x.noted_pos is not null))
        and not exists (select from pgmill.parked_key k where k.subscription = f.name and k.replay_pos is not null);
@@ -86,7 +87,7 @@ create or replace function pgmill.is_mine(me text, name text) returns boolean
 language sql stable
 as $$
   select exists (select from pgmill.instance_function i join pgmill.function d on d.name = i.function
-                  where i.function = is_mine.name and i.instance = me and d.kind = 'schedule')
+                  where i.function = is_mine.name and i.instance = me and d.kind in ('schedule', 'cleanup'))
 $$;
 
 -- For the poll: when a schedule falls due, in milliseconds; 0: one of the caller's is

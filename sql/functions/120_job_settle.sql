@@ -229,6 +229,10 @@ begin
     end if;
   end if;
   perform pgmill.promote_jobs(), pgmill.expire_jobs(), pgmill.unblock();
+  delete from pgmill.job_lease l where l.until < now() - interval '1 day' and not exists (select from pgmill.river_job j where j.id = l.claim); -- of cancelled jobs
+  delete from pgmill.job_cancel c where c.at < now() - interval '1 hour';
+  delete from pgmill.topic_rate r using pgmill.topic t
+   where t.rate is not null and r.topic = t.name and r.n < (select max(x.n) - 2 from pgmill.topic_rate x where x.topic = t.name);
   return rescued;
 end $$;
 

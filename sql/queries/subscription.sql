@@ -25,9 +25,10 @@ set likes = excluded.likes,
     timeout = excluded.timeout
 returning shards;
 
--- name: SubscriptionShards :batchexec
+-- name: SubscriptionShards :batchone
 -- Makes the shards that are missing, each with its first cursor at the position
--- where the subscription starts.
+-- where the subscription starts: behind what is archived, with an audit row if it was
+-- to start at zero. Answers where; 0: none was missing, or at zero.
 with missing as (
     insert into pgmill.shard (subscription, shard)
     select f.name, n
@@ -36,10 +37,18 @@ with missing as (
     where f.name = @name
     on conflict do nothing
     returning subscription, shard
+), start as (
+    insert into pgmill.cursor (subscription, shard, n, pos)
+    select subscription, shard, 0, greatest(@pos::bigint, pgmill.hold_archive())
+    from missing
+    returning subscription, shard, pos
+), told as (
+    insert into pgmill.audit (actor, action, subject, reason)
+    select 'db:' || session_user, 'subscription.start', subscription || '@' || pos, 'archived'
+    from start
+    where @pos::bigint = 0 and pos > 0 and shard = 0
 )
-insert into pgmill.cursor (subscription, shard, n, pos)
-select subscription, shard, 0, @pos
-from missing;
+select coalesce(max(pos), 0)::bigint from start;
 
 -- name: ShardOpen :one
 select s.ours::boolean as ours, s.n::bigint as n, s.pos::bigint as pos, s.version::int as version, s.likes::text[] as likes,

@@ -37,7 +37,7 @@ select s.subscription as name,
  cross join lateral (select k.last as head from pgmill.step k order by k.k desc limit 1) h
  cross join lateral (select case when f.dormant then h.head -- nothing since its cursor is for it
                                  else (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) end as pos) c
- cross join lateral (select coalesce((select l.pos - 1 from pgmill.log l order by l.pos limit 1), 0) as pos) floor
+ cross join lateral (select a.upto as pos from pgmill.archive a) floor
  cross join lateral (select min(k.key) is not null as parked from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) p -- min: by the index
  cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
@@ -86,9 +86,10 @@ select d.name, d.cron, d.zone,
             when p.reason is not null then p.reason
             when not f.dormant and not x.done then coalesce(b.reason, case when f.paused_at is not null then 'paused' when not live.any then 'no_live_host' end) end as reason
   from pgmill.schedule d
-  join pgmill.function u on u.name = d.name and u.kind = 'schedule'
+  join pgmill.function u on u.name = d.name and u.kind in ('schedule', 'cleanup')
   join pgmill.subscription f on f.name = d.name
  cross join lateral (select f.dormant or d.last_event is null -- as pgmill.ticks_done
+                         or not exists (select from pgmill.event e where e.id = d.last_event)
                          or coalesce((select l.pos from pgmill.log l where l.event_id = d.last_event limit 1)
                                      <= (select min(c.pos) from generate_series(0, f.shards - 1) no
                                           cross join lateral (select x.pos from pgmill.cursor x where x.subscription = f.name and x.shard = no order by x.n desc limit 1) c), false) as done) x
@@ -99,6 +100,10 @@ select d.name, d.cron, d.zone,
   left join lateral (select case when s.held_at is not null then 'held' when s.failing_pos is not null then 'retrying' end as state, s.reason
                        from pgmill.shard s where s.subscription = d.name and s.failing_pos is not null order by s.failing_pos desc limit 1) b on true;
 comment on view mill.schedules is 'One row a schedule: when it fires next, and what became of the last fire time. next_at is null while it does not fire.';
+
+create or replace view mill.retention_preview as
+select class, scope, rows, oldest, blocked_by from pgmill.preview_retention();
+comment on view mill.retention_preview is 'What each clean-up would delete now, by class and scope, and what keeps more of it: exact up to a thousand rows, an estimate above, and of organizations the first twenty; null for a statement of its author''s. Class events: how many events no reader needs any more, which host events archive may take.';
 
 create or replace view mill.audit as
 select at, actor, action, subject, reason from pgmill.audit;

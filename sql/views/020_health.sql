@@ -2,7 +2,7 @@
 
 -- Who keeps vacuum from cleaning up for longer than pgmill.holder_age (30 s unless the
 -- session sets it): snapshots, open writers, prepared transactions and slots, with
--- kind, age and pid or gid. Cursors do not wait for any of them.
+-- kind, age and pid or gid. Those of other databases do not keep it from ours. Cursors do not wait for any of them.
 create or replace function pgmill.holders() returns table (kind text, who text, seconds bigint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -14,10 +14,10 @@ begin
   select 'transaction', 'pid ' || a.pid, extract(epoch from clock_timestamp() - a.xact_start)::bigint
     from pg_stat_activity a
    where a.xact_start < clock_timestamp() - age and (a.backend_xmin is not null or a.backend_xid is not null)
-     and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+     and a.backend_type = 'client backend' and a.datname = current_database() and a.pid <> pg_backend_pid()
   union all
   select 'prepared_transaction', 'gid ' || left(p.gid, 60), extract(epoch from clock_timestamp() - p.prepared)::bigint
-    from pg_prepared_xacts p where p.prepared < clock_timestamp() - age
+    from pg_prepared_xacts p where p.database = current_database() and p.prepared < clock_timestamp() - age
   union all
   select 'replication_slot', 'slot ' || s.slot_name, null from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null;
 end $$;
@@ -38,6 +38,17 @@ with sub as (
    where i.kind = 'worker'
 ), hold as (
   select count(*) as n, coalesce(max(seconds), 0) as oldest, (array_agg(kind || ' ' || who order by seconds desc nulls last))[1] as who from pgmill.holders()
+), sched as (
+  -- Overdue by more than the time from the last fire to this one, and by a minute if
+  -- that is longer: a host that lives fires within a second. Index: schedule_due.
+  select (select count(*) from pgmill.function u where u.kind = 'schedule') as known,
+         (select count(*) from pgmill.schedule d join pgmill.function u on u.name = d.name and u.kind = 'schedule'
+           where d.paused_at is null and d.next_at < now() - interval '5 seconds'
+             and d.next_at < now() - least(coalesce(d.next_at - d.last_at, interval '1 minute'), interval '1 minute')) as overdue,
+         array(select distinct d.reason from pgmill.schedule d join pgmill.function u on u.name = d.name and u.kind = 'schedule' where d.reason is not null order by 1) as broken,
+         (select count(*) from pgmill.schedule d join pgmill.function u on u.name = d.name and u.kind = 'schedule' where d.paused_at is not null) as paused,
+         (select count(distinct s.subscription) from pgmill.shard s join pgmill.function u on u.name = s.subscription and u.kind = 'schedule'
+           where s.held_at is not null) as held
 ), net as (
   select exists (select from pgmill.log_default) as used
 ), bell as (
@@ -58,6 +69,11 @@ select 'subscriptions'::text as component,
        now() as checked_at
   from sub
 union all
+select 'schedules', case when overdue + held + cardinality(broken) > 0 then 'degraded' else 'ok' end,
+       array_remove(array[case when overdue > 0 then 'overdue' end, case when held > 0 then 'held' end], null) || broken,
+       jsonb_build_object('schedules', known, 'overdue', overdue, 'held', held, 'paused', paused), now()
+  from sched
+union all
 select 'workers', case when live = 0 or stranded > 0 then 'degraded' else 'ok' end,
        array_remove(array[case when live = 0 then 'no_live_host' end, case when stranded > 0 then 'host_lost' end, case when deaf then 'listen_unavailable' end], null),
        jsonb_build_object('live', live, 'known', known, 'stranded_claims', stranded), now()
@@ -77,4 +93,4 @@ select 'bell', case when used >= 0.1 then 'degraded' else 'ok' end,
        case when used >= 0.1 then array['notify_queue_filling'] else '{}' end,
        jsonb_build_object('queue_usage', round(used::numeric, 3)), now()
   from bell;
-comment on view mill.health is 'Status and reason codes by component: subscriptions, workers, log, vacuum, bell.';
+comment on view mill.health is 'Status and reason codes by component: subscriptions, schedules, workers, log, vacuum, bell.';

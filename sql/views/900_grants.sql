@@ -6,15 +6,22 @@ declare
   role text;
 begin
   foreach role in array array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
-                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup'] loop
+                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup', 'mill_module', 'pgmill_modules'] loop
     if not exists (select from pg_roles where rolname = role) then
       begin
-        execute format('create role %I nologin', role);
+        execute format('create role %I nologin %s', role, case when role = 'pgmill_modules' then 'noinherit' end);
       exception
         when duplicate_object or unique_violation then null; -- another database of this cluster was faster
       end;
     end if;
   end loop;
+  if not exists (select from pg_auth_members where roleid = 'pgmill_modules'::regrole and member = 'pgmill_runtime'::regrole) then
+    begin
+      grant pgmill_modules to pgmill_runtime;
+    exception
+      when unique_violation then null;
+    end;
+  end if;
 end $$;
 do $$
 declare
@@ -24,7 +31,7 @@ begin
     execute format('revoke execute on routine %s from public', f);
   end loop;
 end $$;
-grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup;
+grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup, mill_module;
 grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime, pgmill_api;
 revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime, pgmill_api; -- it shows data
 grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
@@ -58,7 +65,8 @@ exception
 end $$;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
-grant execute on function pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.job_claim_key(text), pgmill.topic_pools(text), pgmill.lanes(text[]), pgmill.plain_demand(text),
+grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),
+  pgmill.job_claim_key(text), pgmill.topic_pools(text), pgmill.lanes(text[]), pgmill.plain_demand(text),
   pgmill.suits(text, text, text, text[], jsonb), pgmill.pool_offers(text), pgmill.wait_reason(text, text, text, text, timestamptz, text),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
@@ -72,4 +80,29 @@ begin
     execute format('revoke all on %s from pgmill_runtime', part); -- by way of the parent only
   end loop;
 end $$;
-revoke insert, update, delete on pgmill.build from pgmill_runtime;
+revoke insert, update, delete on pgmill.build, pgmill.archive, pgmill.module from pgmill_runtime;
+
+-- Clean-ups run as pgmill_cleanup, which hosts may become, and which may delete what a
+-- class names and nothing else (N81).
+do $$
+begin
+  if not pg_has_role('pgmill_runtime', 'pgmill_cleanup', 'member') then
+    grant pgmill_cleanup to pgmill_runtime;
+  end if;
+exception
+  when insufficient_privilege then -- a role of another database's owner
+    raise warning 'clean-ups will not run until a superuser says: GRANT pgmill_cleanup TO pgmill_runtime';
+end $$;
+revoke all on all tables in schema pgmill from pgmill_cleanup;
+grant usage on schema pgmill to pgmill_cleanup;
+grant select on pgmill.retention, pgmill.river_job to pgmill_cleanup;
+grant execute on function pgmill.clean(text, text), pgmill.check_retention(text, text, text, interval), pgmill.cleanup_classes(),
+  pgmill.cleanup_source(text, text, text, text), pgmill.has_claims(text), pgmill.is_live(timestamptz, interval, timestamptz) to pgmill_cleanup;
+do $$
+declare
+  t text;
+begin
+  for t in select distinct tbl from pgmill.cleanup_classes() loop
+    execute format('grant select, update, delete on pgmill.%I to pgmill_cleanup', t); -- update: to lock the row
+  end loop;
+end $$;

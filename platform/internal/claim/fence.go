@@ -23,14 +23,22 @@ func IsMoved(err error) bool {
 }
 
 // IsConflict reports whether the database ended a transaction for the sake of
-// another (deadlock, serialization failure, lock not available): nobody's failure.
+// another (deadlock, serialization failure, lock not available), or because a
+// migration changed what a statement that was prepared before it answers (F76: the next
+// try prepares it anew): nobody's failure.
 func IsConflict(err error) bool {
 	switch sqlState(err) {
 	case "40001", "40P01", "55P03":
 		return true
+	case "0A000":
+		var pe *pgconn.PgError
+		return errors.As(err, &pe) && pe.Routine == "RevalidateCachedQuery"
 	}
 	return false
 }
+
+// IsDenied reports whether the server refused a statement for want of a right.
+func IsDenied(err error) bool { return sqlState(err) == "42501" }
 
 // IsServer reports whether the server itself ended the session, is going down, or
 // was down and has lost positions that this host has seen (MI102).

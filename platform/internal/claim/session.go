@@ -95,10 +95,13 @@ func Safely(f func() error) (err error) {
 	return f()
 }
 
-// Terminate ends a session of this process in the server.
-func Terminate(ctx context.Context, pool *pgxpool.Pool, pid int32) error {
-	const sql = `select pg_terminate_backend(pid) from pg_stat_activity
-		where pid = $1 and application_name = current_setting('application_name') and usename = current_user`
-	_, err := pool.Exec(ctx, sql, pid)
+// Terminate ends a session of an instance in the server.
+func Terminate(ctx context.Context, pool *pgxpool.Pool, instance string, pid int32) error {
+	const sql = `select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and application_name = left($2, 63) and usename = current_user`
+	_, err := pool.Exec(ctx, sql, pid, SessionName(instance))
 	return err
 }
+
+// SessionName is the application_name of an instance's sessions, by which it is known
+// which of them may be ended.
+func SessionName(instance string) string { return "pgmill " + instance }

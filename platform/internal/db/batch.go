@@ -157,19 +157,27 @@ func (b *SubscriptionDeclareBatchResults) Close() error {
 	return b.br.Close()
 }
 
-const subscriptionShards = `-- name: SubscriptionShards :batchexec
+const subscriptionShards = `-- name: SubscriptionShards :batchone
 with missing as (
     insert into pgmill.shard (subscription, shard)
     select f.name, n
     from pgmill.subscription f
     cross join generate_series(0, f.shards - 1) n
-    where f.name = $2
+    where f.name = $1
     on conflict do nothing
     returning subscription, shard
+), start as (
+    insert into pgmill.cursor (subscription, shard, n, pos)
+    select subscription, shard, 0, greatest($2::bigint, pgmill.hold_archive())
+    from missing
+    returning subscription, shard, pos
+), told as (
+    insert into pgmill.audit (actor, action, subject, reason)
+    select 'db:' || session_user, 'subscription.start', subscription || '@' || pos, 'archived'
+    from start
+    where $2::bigint = 0 and pos > 0 and shard = 0
 )
-insert into pgmill.cursor (subscription, shard, n, pos)
-select subscription, shard, 0, $1
-from missing
+select coalesce(max(pos), 0)::bigint from start
 `
 
 type SubscriptionShardsBatchResults struct {
@@ -179,18 +187,19 @@ type SubscriptionShardsBatchResults struct {
 }
 
 type SubscriptionShardsParams struct {
-	Pos  int64
 	Name string
+	Pos  int64
 }
 
 // Makes the shards that are missing, each with its first cursor at the position
-// where the subscription starts.
+// where the subscription starts: behind what is archived, with an audit row if it was
+// to start at zero. Answers where; 0: none was missing, or at zero.
 func (q *Queries) SubscriptionShards(ctx context.Context, arg []SubscriptionShardsParams) *SubscriptionShardsBatchResults {
 	batch := &pgx.Batch{}
 	for _, a := range arg {
 		vals := []interface{}{
-			a.Pos,
 			a.Name,
+			a.Pos,
 		}
 		batch.Queue(subscriptionShards, vals...)
 	}
@@ -198,18 +207,20 @@ func (q *Queries) SubscriptionShards(ctx context.Context, arg []SubscriptionShar
 	return &SubscriptionShardsBatchResults{br, len(arg), false}
 }
 
-func (b *SubscriptionShardsBatchResults) Exec(f func(int, error)) {
+func (b *SubscriptionShardsBatchResults) QueryRow(f func(int, int64, error)) {
 	defer b.br.Close()
 	for t := 0; t < b.tot; t++ {
+		var column_1 int64
 		if b.closed {
 			if f != nil {
-				f(t, ErrBatchAlreadyClosed)
+				f(t, column_1, ErrBatchAlreadyClosed)
 			}
 			continue
 		}
-		_, err := b.br.Exec()
+		row := b.br.QueryRow()
+		err := row.Scan(&column_1)
 		if f != nil {
-			f(t, err)
+			f(t, column_1, err)
 		}
 	}
 }

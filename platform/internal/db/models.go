@@ -21,6 +21,12 @@ type MillOutbox struct {
 	Data    []byte
 }
 
+type PgmillArchive struct {
+	One  bool
+	Upto int64
+	At   time.Time
+}
+
 type PgmillAudit struct {
 	ID      int64
 	At      time.Time
@@ -261,6 +267,14 @@ type PgmillLogDefault struct {
 	Type       string
 }
 
+type PgmillModule struct {
+	Name       string
+	Versions   []int64
+	MigratedAt time.Time
+	Scope      string
+	TraceID    *string
+}
+
 type PgmillParkedEvent struct {
 	Subscription string
 	Shard        int32
@@ -302,6 +316,15 @@ type PgmillReshard struct {
 	AskedAt      time.Time
 	Scope        string
 	TraceID      *string
+}
+
+type PgmillRetention struct {
+	Name    string
+	Class   *string
+	Scope   string
+	Keep    time.Duration
+	Batch   int32
+	TraceID *string
 }
 
 type PgmillSchedule struct {

@@ -74,12 +74,7 @@ func (r *running) lost(held context.Context) {
 func wire(t *testing.T, dsn string) (*fault.Wire, *pgxpool.Pool) {
 	t.Helper()
 	w := fault.NewWire(t, dsn)
-	pool, err := pgxpool.New(t.Context(), w.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return w, pool
+	return w, platformtest.Pool(t, w.DSN)
 }
 
 // A host that cannot renew ends its own work before anybody may take it: it counts

@@ -51,6 +51,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	cfg.MaxConns = 40
+	pgtest.Pooled(cfg.ConnConfig)
 	w.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func ask[T any](t testing.TB, w *world, query string, args ...any) T {
 func (w *world) disturb(t testing.TB) {
 	t.Helper()
 	ctx := t.Context()
-	idle, err := pgx.Connect(ctx, w.other)
+	idle, err := pgx.Connect(ctx, pgtest.Direct(t, w.other))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func (w *world) disturb(t testing.TB) {
 		t.Fatal(err)
 	}
 	w.idle = idle
-	conn, err := pgx.Connect(ctx, w.dsn)
+	conn, err := pgx.Connect(ctx, pgtest.Direct(t, w.dsn))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // ttl is the lease of the hosts here.
@@ -37,7 +38,7 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{T: t, dsn: platformtest.DSN(t)}
-	b.db = platformtest.Pool(t, b.dsn)
+	b.db = platformtest.Pool(t, pgtest.Direct(t, b.dsn))
 	b.exec(`create table effect (n bigint generated always as identity, sub text, event bigint, pos bigint, key text, at timestamptz default clock_timestamp());
 		create index on effect (sub, event);
 		create table seen (n bigint generated always as identity, sub text, event bigint, pid int, at timestamptz default clock_timestamp());
@@ -191,7 +192,7 @@ func (b *bed) start(o hostOptions) *proc {
 	p := &proc{t: b.T, out: &journal{ready: make(chan struct{})}, done: make(chan struct{})}
 	p.cmd = exec.Command(binary)
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PGMILL_") })
-	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+b.dsn, "PGMILL_FAILPOINT="+o.Failpoint)
+	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+b.dsn, "PGMILL_LISTEN_URL="+pgtest.Listen(b.T, b.dsn), "PGMILL_FAILPOINT="+o.Failpoint)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		b.Fatal(err)

@@ -86,7 +86,12 @@ func hostMain(text string) error {
 		return err
 	}
 	_ = os.Unsetenv("PGMILL_FAILPOINT") // read already; a host refuses what it does not know
-	side, err := pgxpool.New(context.Background(), os.Getenv("DATABASE_URL"))
+	cfg, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may be between
+	side, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const (
 // or, if the test failed, kept for a day, its name logged. It is a clone of a
 // template that migrate makes once per hash: the hash must change whenever what
 // migrate does changes. migrate must close its connections; nil leaves the
-// template empty.
+// template empty. With PGMILL_TEST_POOLER the DSN goes through a pooler, see Direct.
 func Database(t testing.TB, migrate func(ctx context.Context, dsn string) error, hash string) string {
 	t.Helper()
 	ctx := t.Context()
@@ -51,7 +51,7 @@ func Database(t testing.TB, migrate func(ctx context.Context, dsn string) error,
 	if err != nil {
 		t.Fatalf("test database: %v", err)
 	}
-	return dsn
+	return through(t, dsn)
 }
 
 // clone creates name from template, and makes the template first if there is

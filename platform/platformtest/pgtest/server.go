@@ -18,12 +18,23 @@ const linger = 10 * time.Second
 
 func init() {
 	pg.KeeperMain() // this test binary may be asked to be the server's keeper
+	if version := os.Getenv("PGMILL_TEST_POSTGRES"); version != "" {
+		dir, major, err := pg.Binaries(version)
+		if err != nil {
+			panic(fmt.Sprintf("PGMILL_TEST_POSTGRES=%s: %v", version, err))
+		}
+		_ = os.Setenv("PGMILL_PG_BIN", dir) // for whatever starts a server here, and for children
+		suffix = fmt.Sprint("-", major)
+	}
 }
+
+// suffix tells the servers of versions that were asked for apart.
+var suffix string
 
 // Server returns the DSN of a superuser on the test server: $PGMILL_TEST_DSN if
 // set, else a private one that all test binaries of this user share and that
-// ends soon after the last of them. The test is skipped if the machine has no
-// PostgreSQL.
+// ends soon after the last of them. PGMILL_TEST_POSTGRES is the major version of its
+// binaries, or their folder. The test is skipped if the machine has no PostgreSQL.
 func Server(t testing.TB) string {
 	t.Helper()
 	if dsn := os.Getenv("PGMILL_TEST_DSN"); dsn != "" {
@@ -42,7 +53,7 @@ func Server(t testing.TB) string {
 // private is never closed: the server sees this process end.
 var private = sync.OnceValues(func() (*pg.Private, error) {
 	return pg.StartPrivate(context.Background(), pg.PrivateOptions{
-		Dir:    filepath.Join(os.TempDir(), fmt.Sprintf("pgmill-test-%d", os.Getuid())),
+		Dir:    filepath.Join(os.TempDir(), fmt.Sprintf("pgmill-test-%d%s", os.Getuid(), suffix)),
 		Fast:   true,
 		Linger: linger,
 		Settings: map[string]string{

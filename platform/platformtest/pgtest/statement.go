@@ -37,10 +37,10 @@ func Ask[T any](t testing.TB, db DB, sql string, args ...any) T {
 }
 
 // Session is a connection of its own in an open transaction, which the end of the
-// test rolls back if it is still open. options are begin's.
+// test rolls back if it is still open. It goes past a pooler. options are begin's.
 func Session(t testing.TB, dsn string, options ...string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), Direct(t, dsn))
 	if err != nil {
 		t.Fatalf("test session: %v", err)
 	}
@@ -57,10 +57,11 @@ func Role(t testing.TB, dsn string, groups ...string) (name, as string) {
 	if err != nil {
 		t.Fatal("test role: the DSN is no URL")
 	}
+	direct := Direct(t, dsn)
 	name, password := "pgmill_test_"+strings.ToLower(rand.Text()[:10]), rand.Text()
 	run := func(ctx context.Context, sql string) {
 		t.Helper()
-		conn, err := pgx.Connect(ctx, dsn)
+		conn, err := pgx.Connect(ctx, direct)
 		if err != nil {
 			t.Errorf("test role: %v", err)
 			return

@@ -1,0 +1,106 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/pg"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
+)
+
+func withModule(t *testing.T, name string) *platform.Registry {
+	t.Helper()
+	reg := withFunctions(t, name+".one")
+	if err := reg.Add(platform.Module{Name: name, Migrations: fstest.MapFS{
+		"0001_t.sql": {Data: []byte("-- +goose Up\ncreate table " + name + ".t (a int);\n")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return reg
+}
+
+// X10: a host refuses a database that lacks a module of its build, with the command;
+// status, plan and doctor say so, up mends it.
+func TestAModuleThatIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	sh := shell{t: t, reg: withModule(t, "depot"), environ: []string{"DATABASE_URL=" + dsn, "PGMILL_PROFILE=single-db-pilot"}}
+	code, _, stderr := sh.run("worker", "--addr", "127.0.0.1:0")
+	if code != exitNotMigrated || !strings.Contains(stderr, "host: runtime: module depot: ") || !strings.Contains(stderr, "run `host migrate up`") {
+		t.Errorf("worker exited with %d: %s", code, stderr)
+	}
+	if code, stdout, _ := sh.run("migrate", "status"); code != exitNotMigrated || !strings.Contains(stdout, "role mill_module_depot and its rights") {
+		t.Errorf("migrate status exited with %d: %s", code, stdout)
+	}
+	found := func() finding {
+		_, stdout, _ := sh.run("doctor", "-o", "json")
+		var all []finding
+		_ = json.Unmarshal([]byte(stdout), &all)
+		for _, f := range all {
+			if f.Check == "modules" {
+				return f
+			}
+		}
+		t.Fatalf("the doctor says nothing of modules: %s", stdout)
+		return finding{}
+	}
+	if f := found(); f.Status != statusBroken || !strings.Contains(f.Detail, "module depot") {
+		t.Errorf("the doctor finds %+v", f)
+	}
+	var plan, done []pg.Change
+	_, stdout, _ := sh.run("migrate", "plan", "-o", "json")
+	_ = json.Unmarshal([]byte(stdout), &plan)
+	code, stdout, stderr = sh.run("migrate", "up", "-o", "json")
+	_ = json.Unmarshal([]byte(stdout), &done)
+	if code != exitOK || len(done) != 2 || len(plan) != 2 || done[0].Part != "depot" {
+		t.Errorf("migrate up exited with %d, did %v of %v: %s", code, done, plan, stderr)
+	}
+	if code, _, _ := sh.run("migrate", "status"); code != exitOK {
+		t.Errorf("migrate status exited with %d afterwards", code)
+	}
+	if f := found(); f.Status != statusOK {
+		t.Errorf("the doctor finds %+v afterwards", f)
+	}
+	sh.reg = platform.NewRegistry() // a build without it
+	if f := found(); f.Status != statusWarning || !strings.Contains(f.Detail, "depot") {
+		t.Errorf("the doctor of a build without the module finds %+v", f)
+	}
+}
+
+// X10: a host tells of the modules that the database has and its build has not.
+func TestAModuleThatTheBuildHasNot(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	pgtest.Exec(t, connected(t, dsn), `insert into pgmill.module (name) values ('gone')`)
+	ctx, cancel := context.WithCancel(t.Context())
+	var log output
+	w := &Worker{Database: dsn, Registry: withFunctions(t, "a.one"), Log: NewLogger(&log, "json", slog.LevelInfo, dsn)}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	log.await(t, `"(modules that the database has and this build has not)"`)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A function that names a module which is not registered would run without its role:
+// the host does not start.
+func TestAFunctionOfAModuleThatIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	reg := platform.NewRegistry()
+	s := platform.Of[platform.Subscription](withFunctions(t, "a.one"))[0]
+	s.Module = "stok"
+	if err := reg.Add(s); err != nil {
+		t.Fatal(err)
+	}
+	sh := shell{t: t, reg: reg, environ: []string{"DATABASE_URL=postgres://ann@127.0.0.1:1/d"}}
+	if code, _, stderr := sh.run("worker", "--addr", "127.0.0.1:0"); code != exitUsage || !strings.Contains(stderr, "Module stok is not registered") {
+		t.Errorf("worker exited with %d: %s", code, stderr)
+	}
+}
