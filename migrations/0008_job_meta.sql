@@ -4,4 +4,3 @@
 -- +goose Up
 
 alter table pgmill.job add column meta jsonb;
-create index dead_letter_scope on pgmill.dead_letter (scope, died_at, job);
