@@ -42,7 +42,7 @@ create table pgmill.job (
   output        jsonb,
   submitted_by  text        not null default session_user
 );
-create index job_ended on pgmill.job (updated_at, id) where state <> 'PENDING';
+create index job_updated on pgmill.job (updated_at, id);
 create index job_state on pgmill.job (state, updated_at, id);
 create index job_topic on pgmill.job (topic, updated_at, id);
 create index job_scope on pgmill.job (scope, updated_at, id);
@@ -68,6 +68,7 @@ create table pgmill.job_waiting (
   since      timestamptz not null default now()
 );
 create index job_waiting_lane on pgmill.job_waiting (topic, priority, demand, scope, seq) where due_at is null;
+create index job_waiting_since on pgmill.job_waiting (topic, since) where due_at is null;
 create index job_waiting_due on pgmill.job_waiting (due_at) where due_at is not null;
 create index job_waiting_blocked on pgmill.job_waiting (blocked, seq) where blocked is not null;
 create index job_waiting_expires on pgmill.job_waiting (expires_at) where expires_at is not null;

@@ -59,7 +59,7 @@ func TestEmitterCanEmitAndNothingElse(t *testing.T) {
 		allowed, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	want := []string{"execute mill.emit(text,text,text,jsonb,text,jsonb)", "execute mill.emit_many(jsonb)",
-		"insert mill.outbox", "select mill.outbox"} // of it the id only
+		"execute mill.submit_job(text,jsonb,jsonb)", "execute mill.submit_jobs(jsonb)", "insert mill.outbox", "select mill.outbox"} // of it the id only
 	if err != nil || !slices.Equal(allowed, want) {
 		t.Errorf("mill_emitter may %q, %v; want %q", allowed, err, want)
 	}

@@ -19,7 +19,8 @@ import (
 type Step[In, Out any] struct {
 	// Topic is what jobs are submitted to: words joined by dots, the first one job.
 	Topic string
-	// Module owns the function; "" means the second word of Topic.
+	// Module owns the function; "" means the second word of Topic. If a Module of that
+	// name is registered, Handle runs as its role.
 	Module string
 
 	// Handle does a job in the transaction that ends it: what it writes through tx and
@@ -97,8 +98,10 @@ const MaxOutput = 256 << 10
 
 var topicForm = regexp.MustCompile(`^job(\.[A-Za-z0-9_-]+)+$`)
 
-// Describe answers what the registry shows; a step is known by its topic.
-func (s Step[In, Out]) Describe() Description { return s.spec().Describe() }
+// Describe answers what the declaration says; a step is known by its topic.
+func (s Step[In, Out]) Describe() Description {
+	return Description{Name: s.Topic, Kind: "step", Module: s.Module, Listens: []string{s.Topic}}
+}
 
 func (s Step[In, Out]) spec() StepSpec {
 	timeout := 30 * time.Second

@@ -152,10 +152,10 @@ func (o *options) showArchive(p archivePlan) error {
 	if o.output == "json" {
 		return printJSON(o.stdout, p)
 	}
-	return p.print(o.stdout)
+	return p.show(o.stdout)
 }
 
-func (p archivePlan) print(w io.Writer) error {
+func (p archivePlan) show(w io.Writer) error {
 	verb := "archived"
 	switch {
 	case p.Needed > 0, p.DryRun:

@@ -291,7 +291,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 		Role: w.Registry.Role, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	jobs := &job.Engine{Steps: platform.Of[platform.StepSpec](w.Registry), Pool: handlers, Control: control, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL,
-		Slots: w.MaxJobs, Observe: job.Observe{Ended: w.metrics.JobEnded, Lost: w.metrics.StaleWriterRejected}}
+		Slots: w.MaxJobs, Role: w.Registry.Role, Observe: job.Observe{Ended: w.metrics.JobEnded, Lost: w.metrics.StaleWriterRejected}}
 	jobs.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Jobs: jobs.Source(), Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}

@@ -29,6 +29,8 @@ type Engine struct {
 	LeaseTTL time.Duration
 	Slots    int // jobs at once; 0 means 100
 	Observe  Observe
+	// Role is the role that a module's handlers run as, "" none; nil means none.
+	Role func(module string) string
 
 	steps map[string]platform.StepSpec
 	ends  chan end

@@ -106,7 +106,7 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task) end 
 		s.Rollback()
 		return e.judge(ctx, t, nil, err)
 	}
-	b := &pgx.Batch{}
+	b := claim.AsHost(e.role(step))
 	b.Queue(sqlSettle, t.Claim, []byte(out))
 	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.LeaseTTL)
 	defer cancel()
@@ -139,6 +139,7 @@ func (e *Engine) open(ctx context.Context, step platform.StepSpec) (*claim.Sessi
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(sqlIdle, fmt.Sprint((step.Timeout + e.LeaseTTL).Milliseconds()), claim.SessionName(e.Instance))
+	claim.AsModule(b, e.role(step))
 	res := s.Send(ctx, b)
 	var pid int32
 	_, err = res.Exec()
@@ -150,6 +151,14 @@ func (e *Engine) open(ctx context.Context, step platform.StepSpec) (*claim.Sessi
 		return nil, 0, err
 	}
 	return s, pid, nil
+}
+
+// role is what a step's Handle runs as; "": as the host.
+func (e *Engine) role(step platform.StepSpec) string {
+	if e.Role == nil {
+		return ""
+	}
+	return e.Role(step.Module)
 }
 
 // outside runs a handler without a transaction.
@@ -216,6 +225,8 @@ func (e *Engine) judge(ctx context.Context, t *task, out json.RawMessage, err er
 		result.reason = platform.ReasonPanic
 	case claim.IsConflict(err):
 		result.reason = platform.ReasonConflict
+	case claim.IsDenied(err):
+		result.reason = platform.ReasonPermissionDenied
 	}
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), errDeadline) {
 		e.Log.Warn("job attempt failed", "job", t.Job, "topic", t.Topic, "attempt", t.Attempt, "reason", string(result.reason), "error", err)

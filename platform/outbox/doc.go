@@ -34,7 +34,7 @@
 // without a word, nor by the server's start time, which a crash of one backend leaves
 // as it is. So the database counts its lives in an unlogged table, which recovery
 // empties, and which a standby that is promoted finds empty, too. Who opens a shard
-// reads the row, or writes one if there is none; the version that begin_shard answers
+// reads the row, or writes one if there is none; the version that shard_version answers
 // has it mixed in, and a holder that finds another version opens the shard anew, at
 // the settled cursor. From there on it is one session: a transaction that began in
 // this life cannot commit in the next. What settles in a transaction of its own what

@@ -31,6 +31,10 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 		{"modules", "name, role, version, migrated_at, live_hosts"},
 		{"health", "component, status, reasons, counts, checked_at"},
 		{"why_not_running", "id, kind, reason, since, detail"},
+		{"jobs", "id, state, verdict, topic, scope, trace_id, run_id, step_id, pool, priority, attempt, reason, instance, created_at, updated_at, run_at, started_at, finished_at, deadline_at, retry_of"},
+		{"dead_letters", "job_id, topic, scope, state, reason, attempts, died_at, retried_as"},
+		{"queue_depth", "topic, pool, ready, running, waiting, oldest_ready_seconds"},
+		{"stuck", "id, kind, reason, since"},
 		{"retention_preview", "class, scope, rows, oldest, blocked_by"},
 		{"audit", "at, actor, action, subject, reason"},
 	}

@@ -41,7 +41,7 @@ func (h *holder) work(ctx context.Context, u *unit, events []platform.Event, tak
 	}
 	events = h.unparked(events)
 	if len(events) == 0 { // nothing for the handler up to there
-		u.rollback()
+		u.Rollback()
 		h.scanned = to
 		if to-h.st.Pos >= window {
 			return h.move(ctx, to)
@@ -49,7 +49,7 @@ func (h *holder) work(ctx context.Context, u *unit, events []platform.Event, tak
 		return nil
 	}
 	if h.alone() {
-		u.rollback()
+		u.Rollback()
 		return h.one(ctx, events[0], h.attempts(events[0]))
 	}
 	h.eager = true
@@ -91,7 +91,7 @@ func (h *holder) orderKey(e platform.Event) string {
 func (h *holder) handle(ctx context.Context, u *unit, events []platform.Event, to int64, passed int32, started time.Time) (*failed, error) {
 	done, f, err := h.call(ctx, u, events)
 	if err != nil || f != nil {
-		u.rollback()
+		u.Rollback()
 		return f, err
 	}
 	if done < len(events) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -34,7 +33,7 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 	failpoint("in-handler")
 	var at atomic.Int64
 	back := make(chan returned, 1)
-	go func(conn *pgx.Conn) { back <- h.invoke(hctx, conn, events, &at) }(u.conn.Conn())
+	go func(conn *pgx.Conn) { back <- h.invoke(hctx, conn, events, &at) }(u.Conn())
 	var r returned
 	select {
 	case r = <-back:
@@ -42,7 +41,7 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 		select {
 		case r = <-back:
 		case <-time.After(patience):
-			u.abandon()
+			u.Abandon()
 			h.terminate(ctx, u.pid)
 			if ctx.Err() != nil {
 				return 0, nil, context.Cause(ctx)
@@ -53,7 +52,7 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 		}
 	}
 	done, f = r.done, r.failed
-	if f != nil && hctx.Err() != nil && u.conn.Conn().IsClosed() {
+	if f != nil && hctx.Err() != nil && u.Conn().IsClosed() {
 		h.terminate(ctx, u.pid) // what it was doing may go on in the server, locks and all
 	}
 	failpoint("after-handler")
@@ -92,7 +91,7 @@ func (h *holder) invoke(hctx context.Context, conn *pgx.Conn, events []platform.
 	tx := claim.NewTx(conn)
 	if h.sub.HandleBatch != nil {
 		given := slices.Clone(events) // theirs to sort: ours keep the cursor's order
-		if cause := safely(func() error { return h.sub.HandleBatch(hctx, tx, given) }); cause != nil || !open(conn) || hctx.Err() != nil {
+		if cause := claim.Safely(func() error { return h.sub.HandleBatch(hctx, tx, given) }); cause != nil || !claim.Open(conn) || hctx.Err() != nil {
 			return returned{failed: failure(cause, batchIndex(cause, given, events), hctx)}
 		}
 		return returned{done: len(events)}
@@ -100,7 +99,7 @@ func (h *holder) invoke(hctx context.Context, conn *pgx.Conn, events []platform.
 	enough := time.Now().Add(h.sub.Timeout / 3)
 	for i, e := range events {
 		at.Store(int64(i))
-		if cause := safely(func() error { return h.sub.Handle(hctx, tx, e) }); cause != nil || !open(conn) || hctx.Err() != nil {
+		if cause := claim.Safely(func() error { return h.sub.Handle(hctx, tx, e) }); cause != nil || !claim.Open(conn) || hctx.Err() != nil {
 			return returned{i, failure(cause, i, hctx)}
 		}
 		if i+1 < len(events) && time.Now().After(enough) {
@@ -131,20 +130,13 @@ func (h *holder) terminate(ctx context.Context, pid int32) {
 // handler is.
 const clashesMax = 5
 
-// open reports whether the transaction is still open and healthy, and nothing is
-// left unread on its connection.
-func open(conn *pgx.Conn) bool {
-	c := conn.PgConn()
-	return c.TxStatus() == 'T' && !c.IsBusy()
-}
-
 // ended reports whether a handler failed because its session went away. A session
 // that ended with a context of the handler's own is the handler's failure.
 func (u *unit) ended(cause error) bool {
 	switch {
 	case claim.IsServer(cause):
 		return true
-	case !u.conn.Conn().IsClosed() || errors.As(cause, new(*platform.Failure)):
+	case !u.Conn().IsClosed() || errors.As(cause, new(*platform.Failure)):
 		return false
 	}
 	return !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, context.Canceled)
@@ -164,7 +156,7 @@ func failure(cause error, index int, hctx context.Context) *failed {
 	}
 	f := &failed{index: index, reason: platform.ReasonOf(cause), cause: cause}
 	var own *platform.Failure
-	var p *panicked
+	var p *claim.Panicked
 	switch {
 	case errors.As(cause, &own):
 		f.final = own.Final
@@ -203,21 +195,4 @@ func alone(events []platform.Event, index int) int {
 		return 0
 	}
 	return index
-}
-
-// panicked is a handler's panic as an error; its text goes to the redacting log.
-type panicked struct {
-	value any
-	stack []byte
-}
-
-func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
-
-func safely(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &panicked{v, debug.Stack()}
-		}
-	}()
-	return f()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgmill/pgmill/platform/internal/claim"
+
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/outbox"
 )
@@ -90,19 +92,19 @@ func (h *holder) errand(ctx context.Context, a errand) error {
 		return nil
 	}
 	actx, cancel := context.WithTimeout(a.ctx, errandWait)
-	conn, err := h.Pool.Acquire(actx)
+	session, err := claim.Acquire(actx, h.Pool)
 	cancel()
 	if err != nil {
 		a.done <- looked{declined: true}
 		return nil
 	}
-	u, started := &unit{conn: conn}, time.Now()
+	u, started := &unit{Session: session}, time.Now()
 	b := &pgx.Batch{}
 	h.Feed.QueueLook(b)
 	h.queueBegin(b)
 	b.Queue(sqlReadNew, h.scanned, h.scanned+window, h.take, h.st.Likes, h.st.Shards, h.no, h.st.ByKey)
-	h.queueRole(b)
-	res := conn.SendBatch(a.ctx, b)
+	claim.AsModule(b, h.role)
+	res := u.Send(a.ctx, b)
 	news, err := h.Feed.ReadLook(res)
 	a.done <- looked{news: news, err: err}
 	var events []platform.Event
@@ -110,7 +112,7 @@ func (h *holder) errand(ctx context.Context, a errand) error {
 		events, err = h.received(res, u, true)
 	}
 	if err = errors.Join(err, res.Close()); err != nil {
-		u.rollback()
+		u.Rollback()
 		return err
 	}
 	h.eager = len(events) > 0

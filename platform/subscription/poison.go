@@ -94,7 +94,7 @@ func (h *holder) condemn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	u.rollback()
+	u.Rollback()
 	if len(events) == 0 { // it matches no more
 		h.st.FailingPos = 0
 		return nil
@@ -122,7 +122,7 @@ func (h *holder) replay(ctx context.Context, key string) error {
 		}
 		return errMoved
 	}
-	u.rollback()
+	u.Rollback()
 	e := events[0]
 	if err := h.note(ctx, e); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (h *holder) replay(ctx context.Context, key string) error {
 	}
 	_, f, err := h.call(ctx, u, events)
 	if err != nil {
-		u.rollback()
+		u.Rollback()
 		return err
 	}
 	if f == nil {
@@ -147,7 +147,7 @@ func (h *holder) replay(ctx context.Context, key string) error {
 			}
 		}
 	} else {
-		u.rollback()
+		u.Rollback()
 	}
 	if f == nil {
 		return nil

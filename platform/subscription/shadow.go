@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/internal/claim"
 )
 
 // Shadow runs a subscription's handler on events of the past and takes back whatever
@@ -75,7 +76,7 @@ func (s *Shadow) one(ctx context.Context, conn *pgx.Conn, e platform.Event) (fai
 	h := &holder{sub: s.Subscription, role: s.Role}
 	b := &pgx.Batch{}
 	b.Queue(sqlBegin)
-	h.queueRole(b)
+	claim.AsModule(b, h.role)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return failed{}, fmt.Errorf("begin as the handler: %w", err)
 	}
@@ -85,7 +86,7 @@ func (s *Shadow) one(ctx context.Context, conn *pgx.Conn, e platform.Event) (fai
 	f := failed{}
 	if r := h.invoke(hctx, conn, []platform.Event{e}, &at); r.failed != nil {
 		f = *r.failed
-	} else if _, err := conn.Exec(ctx, sqlDeferred); err != nil {
+	} else if _, err := conn.Exec(ctx, "set constraints all immediate"); err != nil {
 		f = failed{reason: platform.ReasonCommitFailed, cause: err}
 	}
 	if ctx.Err() != nil {

@@ -3,11 +3,9 @@ package subscription
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
@@ -17,37 +15,31 @@ import (
 // stand here and not among the generated ones.
 const (
 	sqlBegin      = "begin"
-	sqlBeginShard = "select pgmill.begin_shard($1, $2, $3), pg_backend_pid(), set_config('application_name', $4, true)" // behind a pooler the session has no name
-	sqlRead       = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
-	sqlReadNew    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7, true)"
-	sqlReadKey    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
-	sqlClear      = "select pgmill.clear_shard($1, $2, $3)"
-	sqlSettle     = "select pgmill.settle_shard($1, $2, $3, $4, $5)"
-	sqlUnnote     = "update pgmill.shard set noted_pos = null where subscription = $1 and shard = $2"
-	sqlFence      = "select pgmill.fence($1)"
-	sqlCommit     = "commit"
-
-	// Around the handler of a module, on the way of the others. What its tables defer
-	// to the commit runs as the module, as do its statements.
-	sqlBecome   = "set local role "
-	sqlDeferred = "set constraints all immediate"
-	sqlBecomeUs = "reset role"
+	sqlBeginShard = "select pgmill.shard_version($1, $2), pg_backend_pid(), set_config('idle_in_transaction_session_timeout', $3, true)," +
+		" set_config('application_name', $4, true)" // behind a pooler the session has no name
+	sqlRead    = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7)"
+	sqlReadNew = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_shard($1, $2, $3, $4, $5, $6, $7, true)"
+	sqlReadKey = "select pos, id, type, target, coalesce(key, ''), scope, coalesce(trace_id, ''), emitted_at, data from pgmill.read_key($1, $2, $3, $4, $5)"
+	sqlClear   = "select pgmill.clear_shard($1, $2, $3)"
+	sqlSettle  = "select pgmill.settle_shard($1, $2, $3, $4, $5)"
+	sqlUnnote  = "update pgmill.shard set noted_pos = null where subscription = $1 and shard = $2"
+	sqlFence   = "select pgmill.fence($1)"
 )
 
 // unit is one transaction of a handler on a connection of its own.
 type unit struct {
-	conn *pgxpool.Conn
-	pid  int32 // of the server's session: the connection's own is a pooler's, if there is one
+	*claim.Session
+	pid int32 // of the server's session: the connection's own is a pooler's, if there is one
 }
 
 // begin opens a transaction and reads events with it, in one round trip. read may
 // be nil. It fails with errMoved if the shard was changed since it was opened.
 func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []platform.Event, error) {
-	conn, err := h.Pool.Acquire(ctx)
+	session, err := claim.Acquire(ctx, h.Pool)
 	if err != nil {
-		return nil, nil, fmt.Errorf("no connection for the handler: %w", err)
+		return nil, nil, err
 	}
-	u := &unit{conn: conn}
+	u := &unit{Session: session}
 	ctx, cancel := context.WithTimeout(ctx, h.sub.Timeout) // a connection can die without a word
 	defer cancel()
 	b := &pgx.Batch{}
@@ -55,11 +47,11 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 	if read != nil {
 		read(b)
 	}
-	h.queueRole(b)
-	res := conn.SendBatch(ctx, b)
+	claim.AsModule(b, h.role)
+	res := u.Send(ctx, b)
 	events, err := h.received(res, u, read != nil)
 	if err = errors.Join(err, res.Close()); err != nil {
-		u.rollback()
+		u.Rollback()
 		return nil, nil, err
 	}
 	return u, events, nil
@@ -67,34 +59,18 @@ func (h *holder) begin(ctx context.Context, read func(b *pgx.Batch)) (*unit, []p
 
 func (h *holder) queueBegin(b *pgx.Batch) {
 	b.Queue(sqlBegin)
-	b.Queue(sqlBeginShard, h.sub.Name, h.no, (h.sub.Timeout + h.LeaseTTL).Milliseconds(), claim.SessionName(h.Instance))
+	b.Queue(sqlBeginShard, h.sub.Name, h.no, strconv.FormatInt((h.sub.Timeout+h.LeaseTTL).Milliseconds(), 10), claim.SessionName(h.Instance))
 }
 
-// queueRole makes what comes after it the module's, if the handler has one: the last
-// statement before the handler.
-func (h *holder) queueRole(b *pgx.Batch) {
-	if h.role != "" {
-		b.Queue(sqlBecome + pgx.Identifier{h.role}.Sanitize())
-	}
-}
-
-// last is an empty batch for what is sent after the handler: it begins as the host
-// again, whatever the handler did to the role.
-func (h *holder) last() *pgx.Batch {
-	b := &pgx.Batch{}
-	if h.role != "" {
-		b.Queue(sqlDeferred)
-		b.Queue(sqlBecomeUs)
-	}
-	return b
-}
+// last is an empty batch for what is sent after the handler.
+func (h *holder) last() *pgx.Batch { return claim.AsHost(h.role) }
 
 func (h *holder) received(res pgx.BatchResults, u *unit, read bool) ([]platform.Event, error) {
 	if _, err := res.Exec(); err != nil {
 		return nil, err
 	}
 	var version *int32
-	if err := res.QueryRow().Scan(&version, &u.pid, nil); err != nil {
+	if err := res.QueryRow().Scan(&version, &u.pid, nil, nil); err != nil {
 		return nil, err
 	}
 	if version == nil || *version != h.st.Version {
@@ -123,41 +99,12 @@ func collect(rows pgx.Rows, sizeHint int) ([]platform.Event, error) {
 	return events, rows.Err()
 }
 
-// rollback ends the transaction without effect and gives the connection back; a
-// connection that cannot roll back at once is closed.
-func (u *unit) rollback() {
-	if u.conn == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	c := u.conn.Conn()
-	if !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
-		if _, err := c.Exec(ctx, "rollback"); err != nil {
-			_ = c.Close(ctx)
-		}
-	}
-	u.conn.Release()
-}
-
-// abandon takes the connection away from a handler that does not come back: nothing
-// it still does on it has an effect.
-func (u *unit) abandon() {
-	_ = u.conn.Hijack().PgConn().Conn().Close()
-	u.conn = nil
-}
-
-// commit sends the last statements and the commit in one round trip: nothing of
-// this host runs between the fence and the commit.
+// commit sends the last statements and the commit.
 func (u *unit) commit(ctx context.Context, last *pgx.Batch) error {
 	failpoint("before-settle")
-	last.Queue(sqlCommit)
-	err := u.conn.SendBatch(ctx, last).Close()
-	if err != nil {
-		u.rollback()
+	if err := u.Commit(ctx, last); err != nil {
 		return err
 	}
-	u.conn.Release()
 	failpoint("after-settle")
 	return nil
 }

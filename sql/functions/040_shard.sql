@@ -1,8 +1,9 @@
 -- A shard in the hands of its holder.
 
 -- What a holder of a shard has read is good as long as this is the same: it changes
--- with whatever somebody else does to the shard, and with a crash of the server, which
--- takes the last positions back.
+-- with whatever somebody else does to the shard (a pause, a moved cursor), and with a
+-- crash of the server, which takes the last positions back. Asked at the start of each
+-- of a handler's transactions.
 create or replace function pgmill.shard_version(name text, no int) returns int
 language plpgsql stable
 as $$
@@ -36,19 +37,6 @@ begin
     join pgmill.shard s on s.subscription = f.name and s.shard = no and no < f.shards
    cross join lateral (select x.n, x.pos from pgmill.cursor x where x.subscription = f.name and x.shard = no order by x.n desc limit 1) c
    where f.name = open_shard.name;
-end $$;
-
--- First statement of a handler's transaction: bounds how long an idle one lives and
--- answers the version, so that a pause, a moved cursor or a crash is seen before any
--- work.
-create or replace function pgmill.begin_shard(name text, no int, idle_ms bigint) returns int
-language plpgsql volatile
-set enable_seqscan = off
-as $$
-begin
-  perform set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
-  return (select s.version # coalesce((select e.n from pgmill.epoch e where e.one), 0) -- as shard_version, in one call
-            from pgmill.shard s where s.subscription = name and s.shard = no);
 end $$;
 
 -- A crash takes back the last positions, which are committed without waiting for the

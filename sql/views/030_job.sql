@@ -1,27 +1,21 @@
 -- Jobs as people and programs read them. No input, no output.
 
--- Three arms, each in the order of updated_at by an index, so that a page costs what it
--- shows: the ended ones and those that need approval, the running ones, the waiting ones.
+-- One scan, so that pages in the order of updated_at, of a topic, a scope or a trace come
+-- from an index. A search for RUNNING alone reads what waits, seconds for a
+-- million.
 create or replace view mill.jobs as
-select j.id, j.state, j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
-       (pgmill.topic_pools(j.topic))[1] as pool, (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority,
-       j.attempt, j.reason, j.instance, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.deadline_at, j.retry_of
-  from pgmill.job j where j.state <> 'PENDING'
-union all
-select j.id, 'RUNNING', j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
-       (pgmill.topic_pools(j.topic))[1], (array['critical', 'interactive', 'batch'])[j.priority + 1],
-       (r.args ->> 'attempt')::int, j.reason, r.attempted_by[1], j.created_at, j.updated_at, j.run_at, r.attempted_at, null, j.deadline_at, j.retry_of
-  from pgmill.river_job r
-  join pgmill.job j on j.id = r.args ->> 'job' and j.state = 'PENDING'
- where r.queue = 'job' and r.state = 'running'
-union all
-select j.id, 'PENDING', j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
-       (pgmill.topic_pools(j.topic))[1], (array['critical', 'interactive', 'batch'])[j.priority + 1],
-       j.attempt, j.reason, null, j.created_at, j.updated_at, j.run_at, null, null, j.deadline_at, j.retry_of
+select j.id,
+       case when j.state <> 'PENDING' then j.state
+            when r.id is not null then 'RUNNING'
+            else 'PENDING' end as state,
+       j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+       coalesce((select p.pool from pgmill.pool_topic p where p.topic = j.topic order by p.place limit 1), 'default') as pool,
+       (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority,
+       coalesce((r.args ->> 'attempt')::int, j.attempt) as attempt, j.reason, coalesce(r.attempted_by[1], j.instance) as instance, j.created_at, j.updated_at, j.run_at,
+       coalesce(r.attempted_at, j.started_at) as started_at, j.finished_at, j.deadline_at, j.retry_of
   from pgmill.job j
- where j.state = 'PENDING'
-   and not exists (select from pgmill.river_job r where r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
-                      and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state));
+  left join pgmill.river_job r on j.state = 'PENDING' and r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
+                              and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state);
 comment on view mill.jobs is 'One row a job. RUNNING is what its claim says. Of one that waits, mill.why_not_running says why.';
 
 create or replace view mill.dead_letters as
@@ -37,15 +31,12 @@ with topic as (
       union all select (select l.topic from pgmill.lane l where l.topic > w.topic order by l.topic limit 1) from walk w where w.topic is not null)
     select topic from walk where topic is not null) l
 )
-select t.name as topic, coalesce((pgmill.topic_pools(t.name))[1], 'default') as pool,
+select t.name as topic, coalesce((select p.pool from pgmill.pool_topic p where p.topic = t.name order by p.place limit 1), 'default') as pool,
        (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is null limit 10000) x) as ready,
        (select count(*) from pgmill.river_job r where r.queue = 'job' and r.state = 'running' and r.kind = t.name) as running,
        (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is not null limit 10000) x) as waiting,
-       coalesce((select round(extract(epoch from now() - min(h.since))::numeric, 3)
-                   from pgmill.lanes(array[t.name]) l
-                  cross join lateral (select w.since from pgmill.job_waiting w
-                                       where w.topic = l.topic and w.priority = l.priority and w.demand = l.demand and w.scope = l.scope and w.due_at is null and w.seq >= l.low
-                                       order by w.seq limit 1) h), 0) as oldest_ready_seconds
+       coalesce((select round(extract(epoch from now() - w.since)::numeric, 3) from pgmill.job_waiting w
+                  where w.topic = t.name and w.due_at is null order by w.since limit 1), 0) as oldest_ready_seconds
   from topic t;
 comment on view mill.queue_depth is 'Of each topic what is ready, what runs and what waits for a time or a limit; ready and waiting count to 10000 and no further.';
 

@@ -105,3 +105,23 @@ func Terminate(ctx context.Context, pool *pgxpool.Pool, instance string, pid int
 // SessionName is the application_name of an instance's sessions, by which it is known
 // which of them may be ended.
 func SessionName(instance string) string { return "pgmill " + instance }
+
+// AsModule makes what comes after it in a batch run as a module's role, if there is
+// one: the last statement before a handler.
+func AsModule(b *pgx.Batch, role string) {
+	if role != "" {
+		b.Queue("set local role " + pgx.Identifier{role}.Sanitize())
+	}
+}
+
+// AsHost is a batch for what is sent after a handler: it begins as the host again,
+// whatever the handler did to the role. What the module's tables defer to the commit runs
+// as the module, as its statements did.
+func AsHost(role string) *pgx.Batch {
+	b := &pgx.Batch{}
+	if role != "" {
+		b.Queue("set constraints all immediate")
+		b.Queue("reset role")
+	}
+	return b
+}

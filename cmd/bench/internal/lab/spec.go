@@ -17,13 +17,15 @@ type Spec struct {
 
 // Params that a spec may carry.
 var known = map[string]string{
-	"n":     "operations, events or pairs",
-	"c":     "concurrent clients",
-	"delay": "commit_delay in microseconds, with commit_siblings = 0, for every session of the run",
-	"subs":  "subscriptions on the stream",
-	"secs":  "length in seconds",
-	"times": "how often the backlog is filled and drained",
-	"rate":  "messages a second of an open loop",
+	"n":       "operations, events or pairs",
+	"c":       "concurrent clients",
+	"delay":   "commit_delay in microseconds, with commit_siblings = 0, for every session of the run",
+	"subs":    "subscriptions on the stream",
+	"secs":    "length in seconds",
+	"times":   "how often the backlog is filled and drained",
+	"rate":    "messages a second of an open loop",
+	"slots":   "jobs worked on at once",
+	"waiting": "jobs that wait before the run",
 }
 
 // ParseSpec reads the written form; an unknown parameter is an error.
