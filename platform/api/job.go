@@ -88,6 +88,28 @@ func (s *Server) getJob(c echo.Context) error {
 	return c.JSON(http.StatusOK, d.JobDetail)
 }
 
+// decisions is GET /api/v1/jobs/{id}/decisions: the verdict that the job was let in by. An
+// unknown job has none.
+func (s *Server) decisions(c echo.Context) error {
+	q, err := s.db(c)
+	if err != nil {
+		return err
+	}
+	record, err := q.APIGetJob(c.Request().Context(), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	var d client.JobDetail
+	if err := json.Unmarshal(record, &d); err != nil {
+		return err
+	}
+	all := []client.Decision{}
+	if d.ID != "" {
+		all = append(all, client.Decision{Decision: d.SafetyDecision, RuleID: d.SafetyRuleID, PolicySnapshot: d.SafetySnapshot, CheckedAt: d.CreatedAt})
+	}
+	return c.JSON(http.StatusOK, all)
+}
+
 // fillIn adds what follows from the record: the pointers, the context that was
 // sent and, of a job that failed, its result.
 func fillIn(d *client.JobDetail, m client.Meta) {

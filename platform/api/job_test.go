@@ -43,6 +43,12 @@ func TestASubmitWithNoMoreThanAPrompt(t *testing.T) {
 	if trace := w.call(acme, "GET", "/api/v1/traces/"+a.text("trace_id"), ""); !strings.Contains(trace.body, id) {
 		t.Errorf("the trace is %s", trace.body)
 	}
+	if d := w.call(acme, "GET", "/api/v1/jobs/"+id+"/decisions", ""); !strings.HasPrefix(d.body, `[{"decision":"ALLOW","checked_at":`) {
+		t.Errorf("the decisions are %s", d.body)
+	}
+	if d := w.call(other, "GET", "/api/v1/jobs/"+id+"/decisions", ""); strings.TrimSpace(d.body) != "[]" {
+		t.Errorf("another scope's decisions are %s", d.body)
+	}
 	if trace := w.call(acme, "GET", "/api/v1/traces/none", ""); strings.TrimSpace(trace.body) != "[]" {
 		t.Errorf("an unknown trace is %s", trace.body)
 	}

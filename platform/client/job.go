@@ -184,6 +184,14 @@ type Progress struct {
 	At      int64  `json:"at"`
 }
 
+// Decision is what the policy said of a job.
+type Decision struct {
+	Decision       string `json:"decision"`
+	RuleID         string `json:"rule_id,omitempty"`
+	PolicySnapshot string `json:"policy_snapshot,omitempty"`
+	CheckedAt      int64  `json:"checked_at"`
+}
+
 // Page is a page of a list; NextCursor is nil on the last one.
 type Page[T any] struct {
 	Items      []T     `json:"items"`
