@@ -30,7 +30,7 @@ func (f field) worker(topic string) *exec.Cmd {
 	f.Helper()
 	line := f.command(topic)
 	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), "PGMILL_URL="+f.url, "DATABASE_URL="+f.dsn, "LEASE_SECS=3")
+	cmd.Env = append(os.Environ(), "PGMILL_URL="+f.url, "DATABASE_URL="+f.dsn, "LEASE_SECS=6")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		f.Fatal(err)

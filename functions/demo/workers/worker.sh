@@ -46,6 +46,7 @@ while [ -z "$stopping" ]; do
   good=$SECONDS dropped= next=$((SECONDS + (lease + 2) / 3))
   while kill -0 "$child" 2>/dev/null; do
     sleep 0.1
+    [ -n "$stopping" ] && kill "$child" 2>/dev/null # again: one that had only just begun may not have heard
     [ "$SECONDS" -lt "$next" ] && continue
     began=$SECONDS next=$((SECONDS + (lease + 2) / 3))
     lost=$(sql "select cancelled from mill.renew_jobs(array[:'id'], array[:'token'])" id="$id" token="$token" 2>/dev/null)
