@@ -6,8 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// serveCommand is serve or worker. They differ by the API, which only serve has
-// once there is one.
+// serveCommand is serve or worker. They differ by the API, which only serve has.
 func serveCommand(o *options, kind string) *cobra.Command {
 	cmd := &cobra.Command{Use: kind, Args: cobra.NoArgs}
 	cmd.Short = map[string]string{"serve": "Run functions, with probes and the API", "worker": "Run functions, with probes"}[kind]
@@ -18,7 +17,7 @@ func serveCommand(o *options, kind string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p, err := newProcess(cfg, kind, o.reg, o.logger(cfg), func(w where) { o.welcome(cfg, w) })
+		p, err := newProcess(cfg, kind, o.reg, o.logger(cfg), func(w where) { o.welcome(cfg, kind, w) })
 		if err != nil {
 			return err
 		}
@@ -29,7 +28,7 @@ func serveCommand(o *options, kind string) *cobra.Command {
 }
 
 // welcome tells a person where things are; programs have the probes and the log.
-func (o *options) welcome(cfg Config, w where) {
+func (o *options) welcome(cfg Config, kind string, w where) {
 	if cfg.Profile.Posture != postureLocal {
 		return
 	}
@@ -43,10 +42,22 @@ func (o *options) welcome(cfg Config, w where) {
   database  %s
             psql %s
   progress  psql %s -c 'select * from mill.subscriptions'
-  probes    http://%s/readyz /livez /metrics
+%s  probes    http://%s/readyz /livez /metrics
 
 Ctrl-C stops it.
-`, Version(), cfg.Profile.Label(), w.functions, what, url, url, w.addr)
+`, Version(), cfg.Profile.Label(), w.functions, what, url, url, apiLine(cfg, kind, w), w.addr)
+}
+
+func apiLine(cfg Config, kind string, w where) string {
+	switch {
+	case kind != "serve":
+		return ""
+	case cfg.apiOpen():
+		return fmt.Sprintf("  api       http://%s/api/v1/jobs, open to this machine\n", w.addr)
+	case len(cfg.APIKeys) == 0:
+		return "  api       closed: set PGMILL_API_KEYS\n"
+	}
+	return fmt.Sprintf("  api       http://%s/api/v1/jobs, with a key\n", w.addr)
 }
 
 // command is how this program is called again for the same database.

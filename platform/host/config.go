@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/api"
 )
 
 // Config is what a host goes by, checked. A flag counts before the environment,
@@ -24,7 +25,7 @@ type Config struct {
 	ListenURL string
 	// Profile is never empty; "local" is the default.
 	Profile Profile
-	// Addr is where probes and metrics are; port 0 takes a free one.
+	// Addr is where the API, probes and metrics are; port 0 takes a free one.
 	Addr string
 	// Functions are the names to run; empty means all that are registered.
 	Functions []string
@@ -45,6 +46,9 @@ type Config struct {
 	Retention map[string]time.Duration
 	// Migrate lets the host migrate before it serves: as the profile says.
 	Migrate bool
+	// APIKeys open the API; without one it is closed, but on a loopback address where the
+	// posture is local.
+	APIKeys []api.Key
 
 	LogFormat string // auto, json or text
 	LogLevel  slog.Level
@@ -52,6 +56,12 @@ type Config struct {
 
 // Direct is the DSN for LISTEN and migrations.
 func (c Config) Direct() string { return cmp.Or(c.ListenURL, c.Database) }
+
+// apiOpen reports whether whoever reaches the API may do anything: on a developer's
+// machine, from that machine.
+func (c Config) apiOpen() bool {
+	return len(c.APIKeys) == 0 && c.Profile.Posture == postureLocal && api.IsLoopback(c.Addr)
+}
 
 // ErrConfig is what every fault of a configuration is to errors.Is.
 var ErrConfig = errors.New("configuration")

@@ -19,6 +19,7 @@ import (
 // look finds what is new and sees to it that somebody has the claims for it.
 func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscription.Engine, jobs *job.Engine, claims *claim.Claims, look func(ctx context.Context) (outbox.News, error)) (wakeup.Found, error) {
 	w.turned()
+	w.ring()
 	before := feed.Head()
 	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
 	defer cancel()
@@ -29,7 +30,7 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 	if err != nil {
 		return wakeup.Found{}, err
 	}
-	w.looked(news)
+	w.counted(news)
 	if news.Fresh {
 		if err := engine.News(ctx, news.Types); err != nil {
 			return wakeup.Found{}, err
@@ -38,7 +39,7 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 	return wakeup.Found{Events: news.Head - before + jobs.Fetched(), Busy: news.Advanced < 0}, jobs.Cancelled(ctx)
 }
 
-func (w *Worker) looked(news outbox.News) {
+func (w *Worker) counted(news outbox.News) {
 	switch {
 	case news.Advanced > 0:
 		w.metrics.EventsAdvanced(int(news.Advanced))
@@ -54,6 +55,7 @@ func (w *Worker) looked(news outbox.News) {
 // take two more.
 func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.Bell, feed *outbox.Feed, engine *subscription.Engine, schedules *schedule.Engine, jobs *job.Engine, claims *claim.Claims) (wakeup.Found, error) {
 	w.turned()
+	w.ring()
 	before := feed.Head()
 	var advanced, head int64
 	var types []string
@@ -69,7 +71,7 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 	w.touched()
 	w.others.Store(int32(others))
 	news := feed.Publish(advanced, head, types)
-	w.looked(news)
+	w.counted(news)
 	w.metrics.Polled()
 	w.metrics.ClaimsHeld(len(claims.Known()))
 	if rescued > 0 {
@@ -104,6 +106,13 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 
 // patience is how long a look or a poll may take.
 func (w *Worker) patience() time.Duration { return max(5*time.Second, w.LeaseTTL) }
+
+// ring tells the API that there may be jobs.
+func (w *Worker) ring() {
+	if w.looked != nil {
+		w.looked()
+	}
+}
 
 // turned notes that the loop goes round.
 func (w *Worker) turned() { w.lastTurn.Store(int64(time.Since(w.started))) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -39,6 +40,7 @@ type probe struct {
 func newProbes(kind string, s status, m *metrics) *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
+	e.Logger.SetOutput(io.Discard) // echo's own; ours is redacted
 	live := func(c echo.Context) error {
 		return c.JSON(http.StatusOK, probe{Status: "live", Reasons: []platform.Reason{}})
 	}

@@ -121,7 +121,7 @@ func parseProfile(where string, text []byte) (Profile, error) {
 	if p.Migrate && p.Posture != postureLocal {
 		bad("migrate is true, but only the posture local migrates by itself; write false")
 	}
-	for _, key := range []string{"profile", "profile_file", "database_url", "listen_url"} {
+	for _, key := range []string{"profile", "profile_file", "database_url", "listen_url", "api_keys"} {
 		if _, has := p.Settings[key]; has {
 			bad("settings: %s has no place in a profile; use the environment", key)
 			delete(p.Settings, key)

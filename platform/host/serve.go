@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/api"
 	"github.com/pgmill/pgmill/platform/pg"
 )
 
@@ -30,6 +34,9 @@ type process struct {
 	waiting  atomic.Pointer[platform.Reason] // why there is no runtime yet
 	draining atomic.Bool
 	started  func(where) // told once, when the database is at hand
+
+	api  atomic.Pointer[pgxpool.Pool] // the API's; nil while there is none
+	bell api.Bell
 }
 
 // where says where the parts of a process are.
@@ -61,16 +68,32 @@ func (p *process) Run(ctx context.Context) error {
 		return fmt.Errorf("probes: %v; choose another --addr", err) // no database error: not wrapped
 	}
 	p.log.Info("probes answer", "addr", l.Addr().String())
+	stopping := ctx
 	stop := context.AfterFunc(ctx, func() {
 		p.draining.Store(true)
 		p.log.Info("stopping", "grace", p.cfg.Grace)
 	})
 	defer stop()
 	return runServices(ctx, p.cfg.Grace+1500*time.Millisecond, []service{
-		{"probes", func(ctx context.Context) error { return serveHTTP(ctx, l, newProbes(p.kind, p, p.metrics)) }},
+		{"probes", func(ctx context.Context) error { return serveHTTP(ctx, l, p.handler(stopping)) }},
 		{"runtime", func(ctx context.Context) error { return p.work(ctx, l.Addr().String()) }},
 		{"supervisor", p.tellSupervisor},
 	})
+}
+
+// handler is the probes and, of serve, the API. stopping ends when the process begins to
+// stop.
+func (p *process) handler(stopping context.Context) http.Handler {
+	e := newProbes(p.kind, p, p.metrics)
+	if p.kind != "serve" {
+		return e
+	}
+	s := &api.Server{Pool: p.api.Load, Keys: p.cfg.APIKeys, Open: p.cfg.apiOpen(), Log: p.log, Bell: &p.bell, Stopping: stopping}
+	if len(s.Keys) == 0 && !s.Open {
+		p.log.Warn("the API is closed: set PGMILL_API_KEYS or PGMILL_API_KEYS_FILE, or run worker")
+	}
+	s.Mount(e)
+	return e
 }
 
 // work gets the database ready as far as the profile lets it, and runs functions.
@@ -90,6 +113,9 @@ func (p *process) work(ctx context.Context, addr string) error {
 		}
 	}
 	r := newRuntime(cfg, p.reg, p.log, p.metrics)
+	if p.kind == "serve" {
+		r.api, r.looked = p.api.Store, p.bell.Ring
+	}
 	p.runtime.Store(r)
 	if p.started != nil {
 		p.started(where{addr: addr, private: p.cfg.Database == "", functions: len(p.reg.Functions())})

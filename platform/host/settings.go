@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pgmill/pgmill/platform/api"
 )
 
 // setting is one thing that can be configured, under all its names. Everything
@@ -58,8 +60,11 @@ var settings = []setting{
 		set:   func(c *Config, v any) { c.LogLevel = v.(slog.Level) }},
 
 	{key: "addr", env: "PGMILL_ADDR", flag: "addr", preset: "127.0.0.1:8081", kind: address,
-		usage: "host:port of the probes and metrics; port 0 takes a free one",
+		usage: "host:port of the API, probes and metrics; port 0 takes a free one",
 		set:   func(c *Config, v any) { c.Addr = v.(string) }},
+	{key: "api_keys", env: "PGMILL_API_KEYS", flag: "api-keys", secret: true, kind: keyList,
+		usage: "name:key:scope[:role], … who may call the API; PGMILL_API_KEYS_FILE names a file of them, which is better than a flag (none: the API is closed, but open on loopback with profile local)",
+		set:   func(c *Config, v any) { c.APIKeys = v.([]api.Key) }},
 	{key: "functions", env: "PGMILL_FUNCTIONS", flag: "functions", kind: list,
 		usage: "names of the functions to run (none: all)",
 		set:   func(c *Config, v any) { c.Functions = v.([]string) }},
@@ -122,7 +127,8 @@ var (
 		}
 		return text, nil
 	}}
-	dsn = kind{name: "url", parse: func(text string) (any, error) { return text, checkDSN(text) }}
+	keyList = kind{name: "keys", parse: func(text string) (any, error) { return api.ParseKeys(text) }}
+	dsn     = kind{name: "url", parse: func(text string) (any, error) { return text, checkDSN(text) }}
 )
 
 func oneOf(words ...string) kind {

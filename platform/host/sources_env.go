@@ -9,7 +9,7 @@ import (
 )
 
 // otherEnv are variables of ours that other programs or packages read.
-var otherEnv = []string{"PGMILL_PG_BIN", "PGMILL_PRIVATE_POSTGRES"}
+var otherEnv = []string{"PGMILL_PG_BIN", "PGMILL_PRIVATE_POSTGRES", "PGMILL_URL", "PGMILL_API_KEY", "PGMILL_API_KEY_FILE"}
 
 // environment takes our variables from the environment.
 func (m *merger) environment(environ []string) layer {
@@ -52,7 +52,7 @@ func (m *merger) variable(name, text string, environ []string) (key string, v an
 		}
 		secret, err := readSecret(name, text)
 		m.asFile[s.key] = true
-		if err != nil {
+		if err != nil && s.kind.name == dsn.name {
 			secret = "postgres:///" // stands in, so that its absence is no second fault
 		}
 		return s.key, secret, err

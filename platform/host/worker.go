@@ -47,7 +47,9 @@ type Worker struct {
 	// is the declaration's.
 	Retention map[string]time.Duration
 
-	metrics *metrics // nil: nobody counts
+	metrics *metrics            // nil: nobody counts
+	api     func(*pgxpool.Pool) // is given a pool for the API, and nil before it closes; nil: there is none
+	looked  func()              // called at each look; nil: nobody asks
 
 	once     sync.Once
 	mu       sync.Mutex
@@ -122,6 +124,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer leases.Close()
+	if w.api != nil {
+		pool, err := w.pool(context.WithoutCancel(ctx), "api", apiConns)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		w.api(pool)
+		defer w.api(nil)
+	}
 	return w.serve(ctx, control, handlers, leases)
 }
 
@@ -147,6 +158,9 @@ const reasonNotMigrated platform.Reason = "not_migrated"
 // that are opened and given back. The lease has a connection of its own: it waits
 // behind nothing (F80).
 const controlConns = 5
+
+// apiConns bounds the statements of the API at once.
+const apiConns = 10
 
 // connect opens the control pool and checks the database, waiting for one that is
 // away. A nil pool without an error means that ctx ended.

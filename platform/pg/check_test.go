@@ -61,9 +61,9 @@ func TestCheckNamesTheMissingGrant(t *testing.T) {
 		{"a reader", []string{"mill_reader"}, ``, "on table pgmill."},
 		{"without a table's insert", []string{"pgmill_runtime"}, `revoke insert on pgmill.cursor from pgmill_runtime`, "insert on table pgmill.cursor"},
 		{"without River's table", []string{"pgmill_runtime"}, `revoke all on pgmill.river_job from pgmill_runtime`, "delete on table pgmill.river_job"},
-		{"without a sequence", []string{"pgmill_runtime"}, `revoke all on sequence pgmill.event_id from pgmill_runtime`, "usage on sequence pgmill.event_id"},
+		{"without a sequence", []string{"pgmill_runtime"}, `revoke all on sequence pgmill.event_id from pgmill_runtime, pgmill_api`, "usage on sequence pgmill.event_id"},
 		{"without a function", []string{"pgmill_runtime"}, `revoke execute on function pgmill.advance() from pgmill_runtime`, "execute on function pgmill.advance()"},
-		{"without the schema", []string{"pgmill_runtime"}, `revoke usage on schema pgmill from pgmill_runtime`, "usage on schema pgmill"},
+		{"without the schema", []string{"pgmill_runtime"}, `revoke usage on schema pgmill from pgmill_runtime, pgmill_api, pgmill_cleanup`, "usage on schema pgmill"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

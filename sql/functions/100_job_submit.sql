@@ -96,12 +96,15 @@ begin
         case when o.type <> 'object' or (select count(*) from jsonb_object_keys(o.value)) > 50
                or exists (select from jsonb_each(o.value) l where jsonb_typeof(l.value) <> 'string' or length(l.key) not between 1 and 100 or length(l.value #>> '{}') > 256) then
           'at most 50 pairs of texts, names of 1 to 100 characters and values of at most 256' end
+      when o.key = 'meta' then case when o.type <> 'object' or octet_length(o.value::text) > 16384 then 'an object of at most 16 KiB' end
       else 'not given: no such option' end;
     if bad is not null then
       raise exception using errcode = 'MI001', message = format('%s must be %s', left(regexp_replace(o.key, '[^A-Za-z0-9_.-]', '?', 'g'), 64), bad);
     end if;
   end loop;
-  if coalesce(item ->> 'debounce_ms', '0') <> '0' and item ->> 'unique_key' is null then
+  if not pgmill.in_scope(coalesce(item ->> 'scope', 'install')) then
+    raise exception using errcode = '42501', message = 'tenant access denied';
+  elsif coalesce(item ->> 'debounce_ms', '0') <> '0' and item ->> 'unique_key' is null then
     raise exception using errcode = 'MI001', message = 'debounce_ms must come with a unique_key: jobs with one key are merged';
   elsif item ->> 'run_at' is not null then
     begin
@@ -129,20 +132,20 @@ begin
            coalesce(nullif(x.max_queue_wait_ms, 0) * interval '1 ms', interval '1 hour') as queue_wait,
            x.max_attempts, coalesce(x.cost, 1) as cost, x.key, x.unique_key, x.labels,
            pgmill.demand(x.requires, x.placement, x.preferred_pool, x.preferred_worker) as demand,
-           coalesce(x.trace_id, pgmill.new_id()) as trace_id, x.run_id, x.step_id, x.retry_of
+           coalesce(x.trace_id, pgmill.new_id()) as trace_id, x.run_id, x.step_id, x.retry_of, x.meta
       from rows from (jsonb_to_recordset(items) as (job_id text, topic text, input jsonb, scope text, priority text, delay_ms float8, run_at timestamptz, deadline_ms float8,
              max_runtime_ms float8, max_queue_wait_ms float8, max_attempts int, cost int, key text, unique_key text, labels jsonb, placement jsonb, requires jsonb,
-             preferred_pool text, preferred_worker text, trace_id text, run_id text, step_id text, retry_of text)) with ordinality as
+             preferred_pool text, preferred_worker text, trace_id text, run_id text, step_id text, retry_of text, meta jsonb)) with ordinality as
              x(job_id, topic, input, scope, priority, delay_ms, run_at, deadline_ms, max_runtime_ms, max_queue_wait_ms, max_attempts, cost, key, unique_key, labels, placement, requires,
-             preferred_pool, preferred_worker, trace_id, run_id, step_id, retry_of, n)
+             preferred_pool, preferred_worker, trace_id, run_id, step_id, retry_of, meta, n)
   ), lane as materialized (
     select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope) as open
       from (select distinct i.topic, i.priority, i.demand, i.scope from item i) d
   ), job as (
     insert into pgmill.job (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
-                            trace_id, run_id, step_id, retry_of, input)
+                            trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
     select i.id, i.scope, i.topic, i.max_attempts, i.priority, i.cost, i.key, i.unique_key, i.demand, i.labels, i.run_at, i.deadline_at, i.max_runtime, i.queue_wait,
-           i.trace_id, i.run_id, i.step_id, i.retry_of, i.input
+           i.trace_id, i.run_id, i.step_id, i.retry_of, i.meta, i.input, regexp_replace(pgmill.actor(), '^db:', '')
       from item i
   ), waiting as (
     insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, expires_at)

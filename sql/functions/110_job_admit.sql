@@ -115,7 +115,7 @@ begin
   last_seq := coalesce(pg_sequence_last_value('pgmill.job_seq'), 0);
   horizon := pg_current_snapshot();
   select array_agg(l) into lanes from pgmill.lanes(topics) l
-   where l.topic = any (topics) and pgmill.suits(l.demand, l.topic, me, pools, labels);
+   where l.topic = any (topics) and pgmill.suits(l.demand, l.topic, me, pools, labels) and pgmill.in_scope(l.scope);
   if lanes is null then
     return;
   end if;
@@ -204,7 +204,7 @@ begin
          and l.n < o.n - 2;
       exit when left_over < 1;
       select array_agg(l) into lanes from pgmill.lanes(topics) l
-       where l.topic = any (topics) and pgmill.suits(l.demand, l.topic, me, pools, labels);
+       where l.topic = any (topics) and pgmill.suits(l.demand, l.topic, me, pools, labels) and pgmill.in_scope(l.scope);
     end loop;
   end loop;
 end $$;

@@ -55,7 +55,7 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 begin
-  select l.claim, l.until > clock_timestamp() and exists (select from pgmill.river_job j where j.id = l.claim and j.state = 'running' and j.args ->> 'job' = leased.id)
+  select l.claim, l.until > clock_timestamp() and exists (select from pgmill.river_job j where j.id = l.claim and j.state = 'running' and j.args ->> 'job' = leased.id and pgmill.in_scope(j.args ->> 'scope'))
     into claim, mine
     from pgmill.job_lease l
    where l.claim = case when leased.token ~ '^\d{1,18}-' then split_part(leased.token, '-', 1)::bigint end and l.token = leased.token
@@ -63,9 +63,16 @@ begin
   mine := coalesce(mine, false);
 end $$;
 
-create or replace function pgmill.lease_lost() returns void
+-- Refuses a call whose token is not good. To who may not see the job there is none.
+create or replace function pgmill.lease_lost(id text) returns void
 language plpgsql
-as $$ begin raise exception using errcode = 'MI101', message = 'lease_lost: another worker may have this job; drop its result'; end $$;
+as $$
+begin
+  if current_setting('role') = 'pgmill_api' and not exists (select from pgmill.job j where j.id = lease_lost.id and pgmill.in_scope(j.scope)) then
+    raise exception using errcode = 'P0002', message = 'no such job';
+  end if;
+  raise exception using errcode = 'MI101', message = 'lease_lost: another worker may have this job; drop its result';
+end $$;
 
 create or replace function mill.renew_jobs(ids text[], tokens text[]) returns table (job_id text, cancelled boolean)
 language plpgsql volatile security definer
@@ -102,7 +109,7 @@ begin
   elsif length(message) > 200 or message ~ '[[:cntrl:]]' then
     raise exception using errcode = 'MI002', message = 'message must be at most 200 characters without control characters';
   elsif not (select l.mine from pgmill.leased(progress_job.id, progress_job.token) l) then
-    perform pgmill.lease_lost();
+    perform pgmill.lease_lost(progress_job.id);
   end if;
   perform pgmill.note_progress(progress_job.id, percent, message);
 end $$;
@@ -120,19 +127,19 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   l record;
-  e record;
+  ended text; -- a record that was not assigned has no fields to ask for
 begin
   if octet_length(output::text) > 262144 then
     raise exception using errcode = 'MI002', message = 'output is larger than 256 KiB: store it and point to it';
   end if;
   select * into l from pgmill.leased(complete_job.id, complete_job.token);
   if l.mine then
-    select * into e from pgmill.end_claims(array[l.claim], null, null, null, array[complete_job.output]);
+    select e.state into ended from pgmill.end_claims(array[l.claim], null, null, null, array[complete_job.output]) e;
   end if;
-  if not l.mine or e.state is null then
-    perform pgmill.lease_lost();
+  if not l.mine or ended is null then
+    perform pgmill.lease_lost(complete_job.id);
   end if;
-  return e.state;
+  return ended;
 end $$;
 
 create or replace function mill.fail_job(id text, token text, reason text, retry boolean default true) returns text
@@ -141,19 +148,19 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   l record;
-  e record;
+  ended text; -- a record that was not assigned has no fields to ask for
 begin
   if reason is null or reason !~ '^[a-z0-9_.]{1,64}$' then
     raise exception using errcode = 'MI001', message = 'reason must be a code of a-z, 0-9, _ and ., at most 64';
   end if;
   select * into l from pgmill.leased(fail_job.id, fail_job.token);
   if l.mine then
-    select * into e from pgmill.end_claims(array[l.claim], array['failed'], array[fail_job.reason], array[not coalesce(retry, true)], array[null::jsonb]);
+    select e.state into ended from pgmill.end_claims(array[l.claim], array['failed'], array[fail_job.reason], array[not coalesce(retry, true)], array[null::jsonb]) e;
   end if;
-  if not l.mine or e.state is null then
-    perform pgmill.lease_lost();
+  if not l.mine or ended is null then
+    perform pgmill.lease_lost(fail_job.id);
   end if;
-  return e.state;
+  return ended;
 end $$;
 
 create or replace function mill.release_job(id text, token text) returns text
@@ -165,7 +172,7 @@ declare
 begin
   select * into l from pgmill.leased(release_job.id, release_job.token);
   if not l.mine or not exists (select from pgmill.release_claims(array[l.claim])) then
-    perform pgmill.lease_lost();
+    perform pgmill.lease_lost(release_job.id);
   end if;
   return 'PENDING';
 end $$;

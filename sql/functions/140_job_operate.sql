@@ -12,7 +12,7 @@ declare
   j pgmill.job;
   again text := retry_dead_letter.id || '-retry-' || substr(md5(gen_random_uuid()::text), 1, 8);
 begin
-  select * into d from pgmill.dead_letter l where l.job = retry_dead_letter.id for update;
+  select * into d from pgmill.dead_letter l where l.job = retry_dead_letter.id and pgmill.in_scope(l.scope) for update;
   if not found then
     raise exception using errcode = 'P0002', message = 'no such dead letter';
   elsif d.retried_as is not null then
@@ -27,9 +27,10 @@ begin
     || case when j.demand = '' then '{}'::jsonb
             else jsonb_build_object('requires', j.demand::jsonb -> 'requires', 'placement', j.demand::jsonb -> 'placement',
                                     'preferred_pool', j.demand::jsonb -> 'pool', 'preferred_worker', j.demand::jsonb -> 'worker') end)
+    || case when j.meta is null then '{}'::jsonb else jsonb_build_object('meta', j.meta) end
     || jsonb_build_object('input', j.input)));
   update pgmill.dead_letter l set retried_as = again where l.job = retry_dead_letter.id;
-  insert into pgmill.audit (actor, action, subject, reason) values ('db:' || session_user, 'retry', 'job ' || retry_dead_letter.id, retry_dead_letter.reason);
+  insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'retry', 'job ' || retry_dead_letter.id, retry_dead_letter.reason);
   return again;
 end $$;
 
@@ -39,11 +40,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  delete from pgmill.dead_letter l where l.job = delete_dead_letter.id;
+  delete from pgmill.dead_letter l where l.job = delete_dead_letter.id and pgmill.in_scope(l.scope);
   if not found then
     return false;
   end if;
-  insert into pgmill.audit (actor, action, subject, reason) values ('db:' || session_user, 'delete_dead_letter', 'job ' || delete_dead_letter.id, delete_dead_letter.reason);
+  insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'delete_dead_letter', 'job ' || delete_dead_letter.id, delete_dead_letter.reason);
   return true;
 end $$;
 

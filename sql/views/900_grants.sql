@@ -51,6 +51,18 @@ grant execute on function mill.cancel(text, text) to mill_operator, pgmill_runti
 grant execute on function mill.claim_jobs(text, text[], int, int), mill.renew_jobs(text[], text[]), mill.progress_job(text, text, int, text),
   mill.complete_job(text, text, jsonb), mill.fail_job(text, text, text, boolean), mill.release_job(text, text) to mill_worker, mill_operator, pgmill_runtime, pgmill_api;
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
+-- The API's own, for pgmill_api alone, and the way there from the hosts' role.
+grant execute on function mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text),
+  pgmill.api_submit(jsonb), pgmill.topic_input(text), pgmill.list_jobs(jsonb, int), pgmill.get_job(text), pgmill.trace_jobs(text),
+  pgmill.list_dead_letters(jsonb, int), pgmill.count_dead_letters(), pgmill.sweep_dead_letters(jsonb, boolean, int) to pgmill_api;
+do $$
+begin
+  if not pg_has_role('pgmill_runtime', 'pgmill_api', 'member') then
+    grant pgmill_api to pgmill_runtime;
+  end if;
+exception
+  when insufficient_privilege then null; -- the roles are another's: the API says what to grant
+end $$;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
 grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),

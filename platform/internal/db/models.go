@@ -167,6 +167,7 @@ type PgmillJob struct {
 	Input        []byte
 	Output       []byte
 	SubmittedBy  string
+	Meta         []byte
 }
 
 type PgmillJobAttempt struct {

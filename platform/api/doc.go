@@ -1,0 +1,10 @@
+// Package api is the HTTP API: one file a resource, one error mapper (problem.go). It
+// holds no state and no truth: each request is one statement, sent with the caller's
+// scope in one batch as role pgmill_api (scope.go), and what that may see is decided in
+// SQL by pgmill.in_scope, so a forgotten predicate shows nothing. It imports platform, client and
+// internal/db; that there may be work it hears from the host by a Bell.
+//
+// A key has a name for the audit, one scope ('*': all) and a role. Another scope's job
+// does not exist. Bodies are read strictly (body.go) and inputs pass through as they
+// came: no number is read into a float.
+package api
