@@ -114,7 +114,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve --nosuch", exitUsage, "", "unknown flag: --nosuch\nhost: see host serve --help"},
 		{"serve more", exitUsage, "", "unknown command"},
 		{"functions -o xml", exitUsage, "", `-o "xml": write table or json`},
-		{"subscription", exitUsage, "", "say which: [list watch pause"},
+		{"subscription", exitUsage, "", "say which: [list watch shadow pause"},
 		{"subscription paus x", exitUsage, "", "did you mean pause?"},
 		{"subscription pause", exitUsage, "", "`host subscription list` shows them"},
 		{"subscription hold x --shard one", exitUsage, "", `--shard "one": write a number`},

@@ -86,3 +86,19 @@ func (w world) claimed(topic string) (claim int64, token string) {
 	}
 	return claim, token
 }
+
+// A cancel that meets the settle which puts the job back: the row that waits for a job
+// that has ended goes, and nobody runs it.
+func TestWhatWaitsForAnEndedJobNeverStarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	id := w.submit("job.c", `{}`, `{}`)
+	w.exec(`update pgmill.job set state = 'CANCELLED' where id = $1`, id)
+	if got := w.admits(10, "{job.c}"); len(got) > 0 {
+		t.Errorf("admitted %v", got)
+	}
+	if n := ask[int64](w, `select count(*) from pgmill.job_waiting`); n != 0 {
+		t.Errorf("%d rows still wait", n)
+	}
+}

@@ -34,7 +34,8 @@ type Engine struct {
 
 	steps map[string]platform.StepSpec
 	ends  chan end
-	done  chan struct{} // closed when the settler has ended
+	// closed when nothing more is settled, and when the settler has ended
+	stopped, done chan struct{}
 
 	fetched atomic.Int64
 	mu      sync.Mutex
@@ -64,7 +65,7 @@ func (e *Engine) Init() {
 	}
 	e.tasks = map[int64]*task{}
 	e.ends = make(chan end, 2*e.Slots)
-	e.done = make(chan struct{})
+	e.stopped, e.done = make(chan struct{}), make(chan struct{})
 }
 
 // Source is where the claims of this host's jobs come from; nil without steps.

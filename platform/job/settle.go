@@ -26,28 +26,37 @@ const settleMost = 1000
 // Run settles what ends, until Stop.
 func (e *Engine) Run(ctx context.Context) error {
 	defer close(e.done)
-	for first := range e.ends {
-		batch := []end{first}
-	more:
-		for len(batch) < settleMost {
-			select {
-			case next, open := <-e.ends:
-				if !open {
-					break more
-				}
-				batch = append(batch, next)
-			default:
-				break more
+	for {
+		select {
+		case first := <-e.ends:
+			e.settle(ctx, e.more(first))
+		case <-e.stopped:
+			for len(e.ends) > 0 {
+				e.settle(ctx, e.more(<-e.ends))
 			}
+			return nil
 		}
-		e.settle(ctx, batch)
 	}
-	return nil
 }
 
-// Stop ends Run once everything that has ended is settled. No handler may run any more.
+// more is first and what has ended since.
+func (e *Engine) more(first end) []end {
+	batch := []end{first}
+	for len(batch) < settleMost {
+		select {
+		case next := <-e.ends:
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// Stop ends Run once everything that has ended is settled. What ends later is not: it
+// is rescued.
 func (e *Engine) Stop(ctx context.Context) {
-	close(e.ends)
+	close(e.stopped)
 	select {
 	case <-e.done:
 	case <-ctx.Done():

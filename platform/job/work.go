@@ -55,7 +55,10 @@ func (e *Engine) work(ctx context.Context, c claim.Claim) {
 		e.lost(ctx, result)
 		return
 	}
-	e.ends <- result
+	select {
+	case e.ends <- result:
+	case <-e.stopped:
+	}
 }
 
 func (e *Engine) begin(id int64) (*task, platform.StepSpec, bool) {

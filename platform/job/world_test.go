@@ -3,7 +3,6 @@ package job_test
 import (
 	"context"
 	"encoding/json"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,9 +89,4 @@ func work(topic string, f func(ctx context.Context, a *platform.Attempt) error) 
 	return platform.Step[json.RawMessage, none]{Topic: topic, Backoff: time.Millisecond, Run: func(ctx context.Context, a *platform.Attempt, _ json.RawMessage) (none, error) {
 		return none{}, f(ctx, a)
 	}}
-}
-
-// counted is a step that goes well and counts.
-func counted(topic string, n *atomic.Int64) platform.Step[json.RawMessage, none] {
-	return work(topic, func(context.Context, *platform.Attempt) error { n.Add(1); return nil })
 }

@@ -131,25 +131,33 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  was record;
+  told boolean := false;
   is_now text;
 begin
-  -- The claim before the job, as a settle does.
-  delete from pgmill.river_job j
-   where j.unique_key = pgmill.job_claim_key(cancel_job.id) and j.unique_key is not null and j.unique_states is not null
-     and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
-  returning j.id as claim, j.attempted_by[1] as instance, j.attempted_at, (j.args ->> 'attempt')::int as attempt into was;
-  delete from pgmill.job_waiting w where w.job = cancel_job.id;
-  update pgmill.job j
-     set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp(),
-         started_at = coalesce(was.attempted_at, j.started_at), instance = coalesce(was.instance, j.instance), attempt = coalesce(was.attempt, j.attempt)
-   where j.id = cancel_job.id and j.state in ('PENDING', 'APPROVAL_REQUIRED')
-  returning j.state into is_now;
+  -- What waits before the claim, as it is admitted, and the claim before the job, as it
+  -- is settled; then once more, for what went the other way meanwhile.
+  for turn in 1..2 loop
+    delete from pgmill.job_waiting w where w.job = cancel_job.id;
+    with gone as (
+      delete from pgmill.river_job j
+       where j.unique_key = pgmill.job_claim_key(cancel_job.id) and j.unique_key is not null and j.unique_states is not null
+         and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
+      returning j.id, j.attempted_by[1] as instance
+    )
+    insert into pgmill.job_cancel (claim, job, instance) select g.id, cancel_job.id, g.instance from gone g on conflict do nothing;
+    told := told or found;
+    if turn = 1 then
+      update pgmill.job j
+         set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp()
+       where j.id = cancel_job.id and j.state in ('PENDING', 'APPROVAL_REQUIRED')
+      returning j.state into is_now;
+      exit when is_now is null;
+    end if;
+  end loop;
   if is_now is null then
     return (select j.state from pgmill.job j where j.id = cancel_job.id);
   end if;
-  if was.claim is not null then
-    insert into pgmill.job_cancel (claim, job, instance) values (was.claim, cancel_job.id, was.instance) on conflict do nothing;
+  if told then
     perform pgmill.ring_for_jobs();
   end if;
   delete from pgmill.job_unique u using pgmill.job j
@@ -180,12 +188,12 @@ create or replace function pgmill.cancelled_jobs(me text) returns setof bigint
 language sql volatile
 as $$ delete from pgmill.job_cancel c where c.instance = me returning c.claim $$;
 
--- Says that a result came for a job that had ended: it is noted and changes nothing.
+-- Says that a result came for a claim that is gone: it is noted and changes nothing.
 create or replace function pgmill.late_result(job text, attempt int, instance text) returns void
 language sql volatile
 as $$
   insert into pgmill.job_attempt (job, attempt, instance, reason, scope, trace_id)
-  select j.id, late_result.attempt, late_result.instance, 'late_result', j.scope, j.trace_id from pgmill.job j
+  select j.id, late_result.attempt, late_result.instance, case when j.state in ('PENDING', 'APPROVAL_REQUIRED') then 'lease_lost' else 'late_result' end, j.scope, j.trace_id from pgmill.job j
    where j.id = late_result.job
      and (select count(*) from pgmill.job_attempt a where a.job = j.id) < 200
 $$;
