@@ -128,45 +128,31 @@ def stop(*_):
         drop.set()
 
 
-class Stopped(Exception):
-    pass
-
-
 def main():
     topics = sys.argv[1:]
     if not topics:
         sys.exit("usage: worker.py TOPIC...")
-    waiting = [False]
-
-    def on_signal(*_):
-        stop()
-        if waiting[0]:  # nothing in hand: do not wait for the answer
-            raise Stopped
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     pause = 1
     while not stopping.is_set():
         jobs = []
-        try:
-            waiting[0] = True
-            jobs = call("claim", {"worker": NAME, "topics": topics, "lease_secs": LEASE, "wait_ms": 20000})["jobs"]
-            waiting[0] = False
+        try:  # a short wait: told to stop, it still takes the answer, which may hold a job
+            jobs = call("claim", {"worker": NAME, "topics": topics, "lease_secs": LEASE, "wait_ms": 3000})["jobs"]
             pause = 1
-        except Stopped:
-            return
         except Refused as e:
-            waiting[0] = False
             if e.status < 500:
                 sys.exit("claim refused: %s" % e)
             stopping.wait(pause)
             pause = min(2 * pause, 15)
         except OSError:
-            waiting[0] = False
             stopping.wait(pause)
             pause = min(2 * pause, 15)
         for job in jobs:
-            work(job)
+            if stopping.is_set():
+                report(job, "release", {})
+            else:
+                work(job)
 
 
 if __name__ == "__main__":
