@@ -281,3 +281,32 @@ func TestTwoDatabasesOfOneCluster(t *testing.T) {
 		}
 	}
 }
+
+// A transaction with very many events is positioned in pieces: one that took longer than
+// a host's patience would be begun again for ever.
+func TestAdvanceTakesOneHugeTransactionInPieces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emits a quarter of a million events; run it without -short")
+	}
+	t.Parallel()
+	pool := platformtest.DB(t)
+	emit(t, pool, "before")
+	advance(t, pool)
+	must(t, pool, `insert into pgmill.event (type, target) select 'huge', 'e' || i from generate_series(1, 250000) i`)
+	emit(t, pool, "after")
+	var pieces []int64
+	for sum := int64(0); sum < 250_001; {
+		n := advance(t, pool)
+		if n <= 0 {
+			t.Fatalf("positioned %d after %v", n, pieces)
+		}
+		sum += n
+		pieces = append(pieces, n)
+	}
+	if len(pieces) != 3 || pieces[0] != 100_000 || pieces[1] != 100_000 {
+		t.Errorf("in pieces of %v", pieces)
+	}
+	if n := ask[int64](t, pool, `select count(*) from pgmill.log where type = 'huge'`); n != 250_000 {
+		t.Errorf("%d have positions", n)
+	}
+}

@@ -18,8 +18,8 @@ end $$;
 -- Gives positions to what is visible now and was not in the last step. Returns how
 -- many, or -1 if another host is at it. Must be a transaction of its own: the lock
 -- (statement 1) is older than the snapshot (statement 3) only under read committed.
--- A step over many transactions is taken in pieces by id, towards one snapshot,
--- so that a host that dies in it loses one piece.
+-- A step over many transactions, or many events of one, is taken in pieces by id, towards
+-- one snapshot, so that a host that dies in it or has no patience loses one piece.
 -- Indexes: step_pkey backwards, event_xid; event_pkey for a step in pieces.
 create or replace function pgmill.advance() returns bigint
 language plpgsql volatile
@@ -33,6 +33,7 @@ declare
   old record;
   cur pg_snapshot;
   floor bigint;
+  found_n bigint;
   n bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -50,7 +51,29 @@ begin
   if old.target is not null then
     return pgmill.advance_piece(old.k, old.base, old.last, old.after_id, old.target, old.upto, piece);
   end if;
-  if pg_snapshot_xmax(cur)::text::bigint - pg_snapshot_xmax(old.base)::text::bigint > many then
+  found_n := piece + 1;
+  if pg_snapshot_xmax(cur)::text::bigint - pg_snapshot_xmax(old.base)::text::bigint <= many then
+    with e as materialized (
+      select id, scope, key, target, type from pgmill.event
+       where xid >= pg_snapshot_xmax(old.base) and xid < pg_snapshot_xmax(cur)
+         and pg_visible_in_snapshot(xid, cur)
+         and (id > old.after_id or not pgmill.is_logged(id))
+      union all
+      select id, scope, key, target, type from pgmill.event
+       where xid = any(array(select x from pg_snapshot_xip(old.base) x where pg_visible_in_snapshot(x, cur)))
+         and (id > old.after_id or not pgmill.is_logged(id))
+      limit piece + 1
+    ), ours as (
+      insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
+      select old.last + row_number() over (order by e.id), e.id, statement_timestamp(),
+             hashtext(pgmill.order_key(e.scope, e.key, e.target)),
+             hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
+        from e where (select count(*) from e) <= piece
+      returning 1
+    )
+    select (select count(*) from e), (select count(*) from ours) into found_n, n;
+  end if;
+  if found_n > piece then
     select min(e.id) - 1 into floor
       from (select id from pgmill.event where xid >= pg_snapshot_xmax(old.base)
             union all
@@ -60,20 +83,6 @@ begin
     end if;
     return pgmill.advance_piece(old.k, old.base, old.last, old.after_id, cur, floor, piece);
   end if;
-
-  insert into pgmill.log (pos, event_id, at, key_hash, target_hash, type)
-  select old.last + row_number() over (order by e.id), e.id, statement_timestamp(),
-         hashtext(pgmill.order_key(e.scope, e.key, e.target)),
-         hashtext(pgmill.order_key(e.scope, null, e.target)), e.type
-    from (select id, scope, key, target, type from pgmill.event
-           where xid >= pg_snapshot_xmax(old.base) and xid < pg_snapshot_xmax(cur)
-             and pg_visible_in_snapshot(xid, cur)
-             and (id > old.after_id or not pgmill.is_logged(id))
-          union all
-          select id, scope, key, target, type from pgmill.event
-           where xid = any(array(select x from pg_snapshot_xip(old.base) x where pg_visible_in_snapshot(x, cur)))
-             and (id > old.after_id or not pgmill.is_logged(id))) e;
-  get diagnostics n = row_count;
 
   if n > 0 then
     insert into pgmill.step (k, base, last, after_id, cluster)

@@ -88,6 +88,17 @@ begin
     from pgmill.archive_needs() n where n.pos <= archive_plan.upto;
 end $$;
 
+-- Refuses everybody but the owner of the tables.
+create or replace function pgmill.check_archiver() returns void
+language plpgsql stable
+as $$
+begin
+  if not (select pg_has_role(c.relowner, 'usage') from pg_class c where c.oid = 'pgmill.event'::regclass) then
+    raise exception using errcode = '42501',
+      message = format('archiving events is for the owner of the tables: connect as %I', (select pg_get_userbyid(c.relowner) from pg_class c where c.oid = 'pgmill.event'::regclass));
+  end if;
+end $$;
+
 -- Refuses a target that a reader needs, and everybody but the owner of the tables.
 create or replace function pgmill.check_archive(target bigint) returns void
 language plpgsql volatile
@@ -95,10 +106,7 @@ as $$
 declare
   holder record;
 begin
-  if not (select pg_has_role(c.relowner, 'usage') from pg_class c where c.oid = 'pgmill.event'::regclass) then
-    raise exception using errcode = '42501',
-      message = format('archiving events is for the owner of the tables: connect as %I', (select pg_get_userbyid(c.relowner) from pg_class c where c.oid = 'pgmill.event'::regclass));
-  end if;
+  perform pgmill.check_archiver();
   select n.pos, n.what, count(*) over () as others into holder from pgmill.archive_needs() n where n.pos <= target order by n.pos, n.what limit 1;
   if found then
     raise exception using errcode = 'MI409',
@@ -117,6 +125,7 @@ as $$
 declare
   had bigint;
 begin
+  perform pgmill.check_archiver();
   select a.upto into had from pgmill.archive a for update;
   perform from pgmill.subscription f where f.dormant for share;
   perform pgmill.check_archive(target);
