@@ -22,7 +22,7 @@ func TestUnrelatedTransactionsFreezeNobody(t *testing.T) {
 		{"(a) an idle writer in another database", func(t *testing.T, _ string) (string, string) {
 			other := session(t, platformtest.DSN(t))
 			must(t, other, `insert into pgmill.audit (actor, action, subject) values ('test', 'hold', 'x')`)
-			return "transaction", fmt.Sprintf("pid %d", other.PgConn().PID())
+			return "", "" // it keeps vacuum of this one's tables back no more than advance
 		}},
 		{"(a) an idle writer in this database", func(t *testing.T, dsn string) (string, string) {
 			writer := session(t, dsn)
