@@ -93,6 +93,14 @@ func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 		{"all schedules", `select * from mill.schedules`},
 		{"all functions", `select * from mill.functions`},
 		{"all modules", `select * from mill.modules`},
+		{"the newest jobs", `select * from mill.jobs order by updated_at desc limit 100`},
+		{"the newest jobs of a state", `select * from mill.jobs where state = 'FAILED' order by updated_at desc limit 100`},
+		{"the newest jobs of a topic", `select * from mill.jobs where topic = 'job.x.t7' order by updated_at desc limit 100`},
+		{"the newest jobs of a scope", `select * from mill.jobs where scope = 'org:7' order by updated_at desc limit 100`},
+		{"the jobs of a trace", `select * from mill.jobs where trace_id = 'trace-77'`},
+		{"the dead letters", `select * from mill.dead_letters order by died_at desc limit 100`},
+		{"the depth of queues", `select * from mill.queue_depth`},
+		{"what is stuck", `select count(*) from mill.stuck`},
 		{"the live instances", `select * from mill.instances where live`},
 		{"all instances", `select * from mill.instances`},
 		{"health", `select * from mill.health`},
@@ -137,11 +145,17 @@ func fill(t *testing.T, db db, n int) {
 			select row_number() over (order by id), id, clock_timestamp(), hashtext(key), hashtext(target), type from pgmill.event where id <= $1`,
 		`insert into pgmill.audit (actor, action, subject) select 'db:x', 'subscription.pause', 'sub.' || i % 100 from generate_series(1, $1) i`,
 		`update pgmill.step set last = $1, base = pg_current_snapshot()`,
+		`insert into pgmill.job (id, scope, topic, state, attempt, trace_id, created_at, updated_at) select 'job-' || i, 'org:' || i % 200, 'job.x.t' || i % 50,
+			case when i % 10 < 7 then 'SUCCEEDED' when i % 10 = 7 then 'FAILED' else 'PENDING' end, 1, 'trace-' || i / 10, now() - i * interval '1 s', now() - i * interval '1 s' from generate_series(1, $1) i`,
 	} {
 		must(t, db, q, n)
 	}
 	for _, q := range []string{
-		`insert into pgmill.instance (kind, id, ttl, last_seen) select 'worker', 'host-' || i, '10 s', now() - i % 2 * interval '1 day' from generate_series(1, 500) i`,
+		`insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, attempt) select id, topic, 1, '', scope, nextval('pgmill.job_seq'), 1, 1 from pgmill.job where state = 'PENDING'`,
+		`insert into pgmill.lane (topic, priority, demand, scope, n) select distinct topic, 1, '', scope, 0 from pgmill.job_waiting`,
+		`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, died_at) select id, scope, topic, state, 'x.y', 1, updated_at from pgmill.job where state = 'FAILED'`,
+		`insert into pgmill.module (name, versions) values ('stock', '{1}')`,
+		`insert into pgmill.instance (kind, id, ttl, last_seen) select 'worker', 'host-' || i, '1 h', now() - i % 2 * interval '1 day' from generate_series(1, 500) i`,
 		`insert into pgmill.function (name, kind, module, listens) select 'sub.' || i, 'subscription', 'sub', '{type_1.*}' from generate_series(1, 100) i`,
 		`insert into pgmill.instance_function select 'host-' || h, 'sub.' || i from generate_series(1, 500) h, generate_series(1, 100) i where i < 95`,
 		`insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)

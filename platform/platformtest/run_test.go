@@ -168,7 +168,7 @@ func TestInvariantsSeeWhatIsBroken(t *testing.T) {
 		{"a claim left behind", `insert into pgmill.river_job (state, attempted_at, attempted_by, args, kind, queue, max_attempts) select 'running', now(), array[id], '{}', 'x', 'subscription', 1 from pgmill.instance`, "(x) of"},
 		{"a finished claim", `insert into pgmill.river_job (state, finalized_at, args, kind, queue, max_attempts) values ('completed', now(), '{}', 'x', 'subscription', 1)`, "states {completed}"},
 		{"a fire time that fired twice", `insert into pgmill.event (type, target, data) select 'schedule.x', 'x', '{"at": "2026-01-01T00:00:00Z"}' from generate_series(1, 2)`, "has 2 ticks"},
-		{"a schedule that sleeps before its tick", `insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, last_event) values ('test.one', '@daily', '', 'skip', 1, 'skip', 99); update pgmill.subscription set dormant = true`, "event 99 is not done"},
+		{"a schedule that sleeps before its tick", `insert into pgmill.event (id, type, target) values (999999, 'schedule.test.one', 't'); insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, last_event) values ('test.one', '@daily', '', 'skip', 1, 'skip', 999999); update pgmill.subscription set dormant = true`, "event 999999 is not done"},
 		{"a parked event without its key", `insert into pgmill.parked_event (subscription, shard, key, pos, event_id, reason, attempts) values ('test.one', 0, 'k', 1, 1, 'x', 1)`, "key k"},
 	}
 	dsn := platformtest.DSN(t)
