@@ -20,6 +20,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
 
@@ -134,7 +135,7 @@ func variables(c corev1.Container) map[string]string {
 func TestPodsRun(t *testing.T) {
 	t.Parallel()
 	objects := manifests(t)
-	dsn, addr := platformtest.DSN(t), free(t)
+	dsn, addr := platformtest.DSN(t, platform.Default.Modules()...), free(t)
 	start := func(c corev1.Container) *container {
 		env := []string{"DATABASE_URL=" + dsn} // in place of the secret's file
 		for name, value := range variables(c) {

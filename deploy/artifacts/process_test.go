@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/pgmill/pgmill/functions/connectors" // as cmd/host
 	"github.com/pgmill/pgmill/functions/demo"
+	_ "github.com/pgmill/pgmill/functions/posture"
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
@@ -136,7 +138,7 @@ func free(t *testing.T) string {
 // F46: what an engine starts is PID 1, works, and drains when it is told to stop.
 func TestImageServesAndDrainsAsPID1(t *testing.T) {
 	t.Parallel()
-	dsn, addr := platformtest.DSN(t), free(t)
+	dsn, addr := platformtest.DSN(t, platform.Default.Modules()...), free(t)
 	db := platformtest.Pool(t, dsn)
 	c := run(t, nil, []string{"DATABASE_URL=" + dsn, "PGMILL_ADDR=" + addr})
 	c.becomes("http://"+addr+"/readyz", "200")
@@ -152,7 +154,7 @@ func TestImageServesAndDrainsAsPID1(t *testing.T) {
 // A second signal does not wait for a handler that holds the first one up.
 func TestImageStopsAtOnceAtASecondSignal(t *testing.T) {
 	t.Parallel()
-	dsn, addr := platformtest.DSN(t), free(t)
+	dsn, addr := platformtest.DSN(t, platform.Default.Modules()...), free(t)
 	db := platformtest.Pool(t, dsn)
 	if _, err := db.Exec(t.Context(), "create schema demo; create table demo.branch_balance (bid int primary key, balance bigint not null)"); err != nil {
 		t.Fatal(err)
