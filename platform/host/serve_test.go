@@ -39,6 +39,18 @@ func start(t *testing.T, reg *platform.Registry, environ []string, args ...strin
 	return r
 }
 
+// hears waits for a handler to start; a host that ends instead says why.
+func (r *running) hears(started chan struct{}) {
+	r.t.Helper()
+	select {
+	case <-started:
+	case code := <-r.code:
+		r.t.Fatalf("the host ended with %d before its handler had started; %s", code, &r.errs)
+	case <-time.After(30 * time.Second):
+		r.t.Fatalf("the handler does not start; %s", &r.errs)
+	}
+}
+
 func (r *running) signal() {
 	r.interrupted = time.Now()
 	r.signals <- syscall.SIGTERM
@@ -201,7 +213,7 @@ func TestServeEndsWithinGrace(t *testing.T) {
 	conn := emitSlow(t, dsn)
 	reg, started, _ := blocking(t)
 	host := start(t, reg, []string{"DATABASE_URL=" + dsn, "PGMILL_GRACE=1s"}, "worker")
-	<-started
+	host.hears(started)
 	host.signal()
 	host.exits(exitOK, 3*time.Second)
 	var attempts int
@@ -217,7 +229,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	reg, started, goOn := blocking(t)
 	defer close(goOn)
 	host := start(t, reg, []string{"DATABASE_URL=" + dsn, "PGMILL_GRACE=20s"}, "serve")
-	<-started
+	host.hears(started)
 	host.signal()
 	host.signal()
 	host.exits(exitSignal, 2*time.Second)
