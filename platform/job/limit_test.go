@@ -125,6 +125,7 @@ func TestLimits(t *testing.T) {
 			if first["install"] != tt.want || second["install"] != 0 {
 				t.Errorf("admitted %v and then %v; want %d and none", first, second, tt.want)
 			}
+			w.exec(`update pgmill.job_waiting set since = since - interval '1 minute'`)
 			got := ask[string](w, `select string_agg(distinct reason, ' ') from mill.why_not_running where kind = 'job' and id in (select job from pgmill.job_waiting where due_at is null or due_at = 'infinity' order by due_at limit 1)`)
 			if got != tt.reason {
 				t.Errorf("why it waits: %q, want %q", got, tt.reason)
