@@ -23,7 +23,7 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 	before := feed.Head()
 	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
 	defer cancel()
-	if jobs.Source() != nil {
+	if jobs.Any() {
 		claims.RingJobs() // beside the look: a job's way is its own
 	}
 	news, err := look(ctx)
@@ -81,7 +81,7 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 	if derived > 0 {
 		engine.Derived(derived)
 	}
-	if jobs.Source() != nil {
+	if jobs.Any() {
 		claims.RingJobs()
 	}
 	if err := jobs.Cancelled(ctx); err != nil {

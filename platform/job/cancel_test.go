@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/job"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
 
@@ -100,5 +101,31 @@ func TestWhatWaitsForAnEndedJobNeverStarts(t *testing.T) {
 	}
 	if n := ask[int64](w, `select count(*) from pgmill.job_waiting`); n != 0 {
 		t.Errorf("%d rows still wait", n)
+	}
+}
+
+// F41: a cancel that is heard before the fetch of its claim has come back is not lost.
+func TestCancelBeforeTheFetchComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := platform.NewRegistry()
+	if err := spec.Add(work("job.early", func(context.Context, *platform.Attempt) error { return nil })); err != nil {
+		t.Fatal(err)
+	}
+	e := &job.Engine{Steps: platform.Of[platform.StepSpec](spec), Control: w.pool, Instance: w.rescuer()}
+	e.Init()
+	w.put(2, "job.early", `{}`)
+	if n, err := e.Fetch(t.Context(), 1); n != 1 || err != nil {
+		t.Fatalf("fetched %d, %v", n, err)
+	}
+	w.exec(`insert into pgmill.job_cancel (claim, job, instance) select max(id) + 1, 'x', 'me' from pgmill.river_job`)
+	if err := e.Cancelled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := e.Fetch(t.Context(), 1); n != 1 || err != nil {
+		t.Fatalf("fetched %d, %v", n, err)
+	}
+	if n := e.Ended(); n != 1 {
+		t.Errorf("%d of the two are cancelled, want the second", n)
 	}
 }

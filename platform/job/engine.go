@@ -38,8 +38,11 @@ type Engine struct {
 	stopped, done chan struct{}
 
 	fetched atomic.Int64
+	asked   atomic.Int64 // when it was last asked who was cancelled: ns since began
+	began   time.Time
 	mu      sync.Mutex
 	tasks   map[int64]*task // claims fetched and not yet settled
+	early   map[int64]bool  // cancelled before their fetch had come back
 }
 
 // Observe hears what happens; each field may be nil.
@@ -63,7 +66,8 @@ func (e *Engine) Init() {
 	for _, s := range e.Steps {
 		e.steps[s.Topic] = s
 	}
-	e.tasks = map[int64]*task{}
+	e.tasks, e.early = map[int64]*task{}, map[int64]bool{}
+	e.began = time.Now()
 	e.ends = make(chan end, 2*e.Slots)
 	e.stopped, e.done = make(chan struct{}), make(chan struct{})
 }
@@ -137,8 +141,9 @@ func (e *Engine) fetch(ctx context.Context, max int) ([]claim.Claim, error) {
 	defer e.mu.Unlock()
 	for i, r := range rows {
 		claims[i] = claim.Claim{ID: r.Claim, Kind: r.Topic, Args: json.RawMessage(`{}`)}
-		e.tasks[r.Claim] = &task{JobsAdmitRow: r, at: now}
+		e.tasks[r.Claim] = &task{JobsAdmitRow: r, at: now, gone: e.early[r.Claim]}
 	}
+	clear(e.early) // of claims that were settled, otherwise
 	return claims, nil
 }
 
@@ -163,11 +168,20 @@ func (e *Engine) Running() int {
 	return len(e.tasks)
 }
 
+// Any reports whether there are steps here at all.
+func (e *Engine) Any() bool { return len(e.steps) > 0 }
+
+// askPause is the least time between two questions who was cancelled: looks may follow
+// each other by the millisecond.
+const askPause = 100 * time.Millisecond
+
 // Cancelled ends the contexts of jobs that somebody cancelled.
 func (e *Engine) Cancelled(ctx context.Context) error {
-	if e.Running() == 0 {
+	now := int64(time.Since(e.began))
+	if last := e.asked.Load(); e.Running() == 0 || last != 0 && now-last < int64(askPause) {
 		return nil
 	}
+	e.asked.Store(now)
 	ids, err := db.New(e.Control).JobsCancelled(ctx, e.Instance)
 	if err != nil {
 		return fmt.Errorf("look for cancelled jobs: %w", err)
@@ -175,11 +189,14 @@ func (e *Engine) Cancelled(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range ids {
-		if t := e.tasks[id]; t != nil {
-			t.gone = true
-			if t.cancel != nil {
-				t.cancel(errCancelled)
-			}
+		t := e.tasks[id]
+		if t == nil {
+			e.early[id] = true
+			continue
+		}
+		t.gone = true
+		if t.cancel != nil {
+			t.cancel(errCancelled)
 		}
 	}
 	return nil

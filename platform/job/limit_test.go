@@ -141,6 +141,44 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A key at its limit does not stop the jobs of others that stand behind its own (F47),
+// a rate counts in all lanes together, and a suspect's turn does not wait for those of
+// its topic that are before it.
+func TestLimitsStopNobodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	w.declare("job.k", `{"per_key":1}`)
+	w.put(20, "job.k", `{"key":"k"}`)
+	w.put(3, "job.k", `{}`)
+	if got := w.admits(4, "{job.k}"); got["install"] != 4 {
+		t.Errorf("of one key with twenty jobs and three without: %v; want one and three", got)
+	}
+
+	w.declare("job.r", `{"rate":5}`)
+	for _, scope := range []string{"org:a", "org:b", "org:c"} {
+		w.put(10, "job.r", fmt.Sprintf(`{"scope":%q}`, scope))
+	}
+	sum := 0
+	for _, n := range w.admits(100, "{job.r}") {
+		sum += n
+	}
+	if sum != 5 {
+		t.Errorf("%d started in a minute, want 5", sum)
+	}
+
+	for _, scope := range []string{"org:a", "org:b"} {
+		w.put(1, "job.s", fmt.Sprintf(`{"scope":%q}`, scope))
+	}
+	w.exec(`update pgmill.job_waiting set demand = '!' where topic = 'job.s'`)
+	w.exec(`insert into pgmill.lane (topic, priority, demand, scope, n, vt) select topic, priority, demand, scope, 0, 50 from pgmill.job_waiting where topic = 'job.s'`)
+	w.put(10, "job.s", `{}`)
+	got := w.admits(100, "{job.s}")
+	if got["install"] != 10 || got["org:a"]+got["org:b"] != 1 {
+		t.Errorf("of two suspects and ten others: %v; want one and ten", got)
+	}
+}
+
 // C26 to C35: who may run what. Ordinary labels never demand anything.
 func TestDemands(t *testing.T) {
 	t.Parallel()

@@ -62,20 +62,21 @@ as $$
   select (lane).* from walk
 $$;
 
--- What is left to each lane by the limits of its topic and scope, counted from live
--- claims; null: no limit. A lane of suspects gets one at a time of each host.
-create or replace function pgmill.job_room(me text, lanes pgmill.lane[]) returns table (ord bigint, topic_left int, scope_left int, both_left int, lane_left int)
+-- What is left to each lane by the limits of its topic (with its rate) and scope, counted
+-- from live claims; null: no limit. Suspects are one at a time of each host, in all lanes.
+create or replace function pgmill.job_room(me text, lanes pgmill.lane[]) returns table (ord bigint, topic_left int, scope_left int, both_left int, suspects_left int)
 language sql volatile
 as $$
   with live as materialized (
     select j.kind as topic, j.args ->> 'scope' as scope, count(*) as n, count(*) filter (where j.args ? 'suspect' and j.attempted_by[1] = me) as suspects
       from pgmill.river_job j where j.state = 'running' and j.queue = 'job' group by 1, 2
   )
-  select l.ord, (t.concurrency - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic))::int,
+  select l.ord,
+         least(t.concurrency - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic),
+               floor(extract(epoch from now() + t.rate_per - greatest(now(), r.tat)) * t.rate / extract(epoch from t.rate_per) + 0.0001))::int,
          (s.max_running - (select coalesce(sum(v.n), 0) from live v where v.scope = l.scope))::int,
          (t.per_scope - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic and v.scope = l.scope))::int,
-         least(case when starts_with(l.demand, '!') then 1 - (select coalesce(sum(v.suspects), 0) from live v) end,
-               floor(extract(epoch from now() + t.rate_per - greatest(now(), r.tat)) * t.rate / extract(epoch from t.rate_per) + 0.0001))::int
+         (case when starts_with(l.demand, '!') then 1 - (select coalesce(sum(v.suspects), 0) from live v) end)::int
     from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
     left join pgmill.topic t on t.name = l.topic
     left join pgmill.scope_limit s on s.scope = l.scope
@@ -107,6 +108,7 @@ declare
   last_seq bigint;
   horizon pg_snapshot;
   limited boolean;
+  keyed boolean;
 begin
   if slots < 1 or not exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return;
@@ -122,6 +124,7 @@ begin
   limited := exists (select from pgmill.topic t where t.name = any (topics) and coalesce(t.concurrency, t.per_scope, t.per_key, t.rate) is not null)
           or exists (select from pgmill.scope_limit)
           or exists (select from unnest(lanes) l where starts_with(l.demand, '!'));
+  keyed := limited and exists (select from pgmill.topic t where t.name = any (topics) and t.per_key is not null);
   foreach level in array array[0, 1, 2]::smallint[] loop
     continue when not exists (select from unnest(lanes) l where l.priority = level);
     for round in 1..5 loop
@@ -130,15 +133,16 @@ begin
         select * from pgmill.job_room(me, case when limited then lanes end)
       ), lane as materialized (
         select o.*, greatest(o.vt, max(o.vt) over () - 1000) as turn, pgmill.scope_weight(o.scope) as weight,
-               r.topic_left, r.scope_left, r.both_left, r.lane_left, t.per_key,
-               greatest(0, least(case when count(*) over () <= 4 or round > 3 then left_over else 1 + 2 * left_over / count(*) over () end,
-                                 r.topic_left, r.scope_left, r.both_left, r.lane_left))::int as share
+               r.topic_left, r.scope_left, r.both_left, r.suspects_left, t.per_key,
+               greatest(0, least(case when t.per_key is not null then greatest(left_over, 200) -- of which many may be moved aside
+                                      when count(*) over () <= 4 or round > 3 then left_over else 1 + 2 * left_over / count(*) over () end,
+                                 r.topic_left, r.scope_left, r.both_left, r.suspects_left))::int as share
           from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
           left join room r on r.ord = o.ord
           left join pgmill.topic t on limited and t.name = o.topic
          where o.priority = level
       ), head as materialized (
-        select l.ord, l.topic, l.scope, l.topic_left, l.scope_left, l.both_left, l.lane_left, w.row, w.job, w.seq, w.cost, w.key,
+        select l.ord, l.topic, l.scope, l.topic_left, l.scope_left, l.both_left, l.suspects_left, w.row, w.job, w.seq, w.cost, w.key,
                l.turn + sum(w.cost) over (partition by l.ord order by w.seq) / l.weight as turn,
                case when l.per_key is not null and w.key is not null
                     then row_number() over (partition by l.topic, l.scope, w.key order by w.seq) + pgmill.key_live(l.topic, l.scope, w.key) > l.per_key end as over
@@ -156,12 +160,13 @@ begin
       ), ranked as (
         select h.*, row_number() over (partition by h.topic order by h.turn, h.seq) as by_topic,
                row_number() over (partition by h.scope order by h.turn, h.seq) as by_scope,
-               row_number() over (partition by h.topic, h.scope order by h.turn, h.seq) as by_both
+               row_number() over (partition by h.topic, h.scope order by h.turn, h.seq) as by_both,
+               row_number() over (partition by h.suspects_left is null order by h.turn, h.seq) as by_suspect
           from head h where h.over is not true
       ), pick as materialized (
         select r.ord, r.row, r.seq, r.turn from ranked r
          where (r.by_topic > r.topic_left) is not true and (r.by_scope > r.scope_left) is not true and (r.by_both > r.both_left) is not true
-           and (r.by_topic > r.lane_left) is not true
+           and (r.by_suspect > r.suspects_left) is not true
          order by r.turn, r.seq limit left_over
       ), held as materialized (
         select p.ord, p.seq, p.turn, w.ctid as row from pick p join pgmill.job_waiting w on w.ctid = p.row where w.due_at is null for update of w skip locked
@@ -198,7 +203,7 @@ begin
         join pgmill.job j on j.id = c.args ->> 'job'
         left join pgmill.topic t on t.name = c.kind;
       get diagnostics got = row_count;
-      exit when got = 0;
+      exit when got = 0 and not keyed; -- else what has room may stand behind what was moved aside
       left_over := left_over - got;
       delete from pgmill.lane l using unnest(lanes) o
        where o.priority = level and o.n % 64 = 0 and l.topic = o.topic and l.priority = o.priority and l.demand = o.demand and l.scope = o.scope
@@ -234,6 +239,9 @@ declare
   n int := 0;
   got int;
 begin
+  if not exists (select from pgmill.job_waiting w where w.blocked is not null) then
+    return 0;
+  end if;
   perform pg_current_xact_id();
   for b in
     with recursive walk as (
@@ -265,6 +273,9 @@ as $$
 declare
   n int;
 begin
+  if not exists (select from pgmill.job_waiting w where w.due_at <= now()) then
+    return 0; -- a poll that finds nothing writes nothing
+  end if;
   perform pg_current_xact_id(); -- before nextval, as in put_plain
   update pgmill.job_waiting w set due_at = null, seq = nextval('pgmill.job_seq')
     from (select d.row from (select x.ctid as row, x.topic, x.priority, x.demand, x.scope from pgmill.job_waiting x

@@ -99,9 +99,7 @@ begin
     select v.id, v.job, v.next, v.rest from verdict v;
   end if;
   delete from pgmill.job_lease l where l.claim = any (claims);
-  if exists (select from pgmill.job_waiting w where w.blocked is not null) then
-    perform pgmill.unblock();
-  end if;
+  perform pgmill.unblock();
 end $$;
 
 -- The lane of a job that comes again: one for those that have been at it, and of those

@@ -87,7 +87,7 @@ func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) error 
 
 const jobsAdmit = `-- name: JobsAdmit :many
 select a.claim::bigint as claim, a.job::text as job, a.topic::text as topic, a.attempt::int as attempt, a.input::jsonb as input, a.scope::text as scope, a.trace_id::text as trace_id,
-       (extract(epoch from least(a.deadline_at, clock_timestamp() + a.max_runtime) - clock_timestamp()) * 1000)::bigint as within_ms,
+       coalesce((extract(epoch from least(a.deadline_at, clock_timestamp() + a.max_runtime) - clock_timestamp()) * 1000)::bigint, 0)::bigint as within_ms,
        coalesce(a.deadline_at <= clock_timestamp() + a.max_runtime, a.deadline_at is not null)::boolean as by_deadline
 from pgmill.admit($1, $2::text[], $3::int) a
 `
@@ -110,7 +110,7 @@ type JobsAdmitRow struct {
 	ByDeadline bool
 }
 
-// The durations are counted by the database's clock; null: no bound.
+// The durations are counted by the database's clock; 0: the step's.
 func (q *Queries) JobsAdmit(ctx context.Context, arg JobsAdmitParams) ([]JobsAdmitRow, error) {
 	rows, err := q.db.Query(ctx, jobsAdmit, arg.Me, arg.Topics, arg.Slots)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgmill/pgmill/migrations"
 )
 
 // The names of our databases; what bears one and is old is dropped.
@@ -38,8 +41,7 @@ func Database(t testing.TB, migrate func(ctx context.Context, dsn string) error,
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	pruneOnce.Do(func() { prune(ctx, conn) })
-	sum := sha256.Sum256([]byte(hash))
-	template := templatePrefix + hex.EncodeToString(sum[:8])
+	template := templatePrefix + key(hash)
 	name := clonePrefix + strings.ToLower(rand.Text()[:12])
 	if err := clone(ctx, conn, name, template, func() error {
 		return makeTemplate(ctx, conn, server, template, migrate)
@@ -52,6 +54,20 @@ func Database(t testing.TB, migrate func(ctx context.Context, dsn string) error,
 		t.Fatalf("test database: %v", err)
 	}
 	return through(t, dsn)
+}
+
+// key names a template: by the caller's hash and by this build's migrations, which most
+// callers mean.
+func key(hash string) string {
+	h := sha256.New()
+	h.Write([]byte(hash))
+	names, _ := fs.Glob(migrations.FS, "*.sql")
+	for _, name := range names {
+		text, _ := fs.ReadFile(migrations.FS, name)
+		h.Write([]byte(name))
+		h.Write(text)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // clone creates name from template, and makes the template first if there is

@@ -95,14 +95,6 @@ func NeedsEars(t testing.TB) {
 	}
 }
 
-// Unpooled skips a test that means nothing behind a pooler; why says so.
-func Unpooled(t testing.TB, why string) {
-	t.Helper()
-	if os.Getenv(poolerEnv) != "" {
-		t.Skipf("not behind a pooler: %s", why)
-	}
-}
-
 // Pooled makes a connection's settings fit for a DSN of a test: behind a pooler no
 // statement may be kept by name.
 func Pooled(c *pgx.ConnConfig) {
