@@ -291,7 +291,9 @@ func TestManyEmittersRingFewBells(t *testing.T) {
 		allNoted(t, pool, time.Minute)
 		t.Logf("%d clients: without a host %d commits, p50 %v, p99 %v, %d bells; with one %d commits, p50 %v, p99 %v, %d bells in the first two seconds and %.1f bells/s then",
 			clients, len(alone), at(alone, 0.5), at(alone, 0.99), without, len(with), at(with, 0.5), at(with, 0.99), burst.Load(), rung)
-		if burst.Load() > int64(130+3*clients) {
+		// Until the host sees a crowd each of its looks costs one bell: few beside what
+		// was committed, however slow the machine is to look.
+		if burst.Load() > int64(max(130+3*clients, len(with)/20)) {
 			t.Errorf("%d clients: %d bells in the first two seconds", clients, burst.Load())
 		}
 		if rung > 50 {

@@ -25,6 +25,7 @@ $$;
 -- that commit at once (mine) make it beside that, so that it opens within a poll.
 create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text, mine boolean default false) returns boolean
 language plpgsql volatile
+set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 as $$
 #variable_conflict use_column
 begin
@@ -46,12 +47,14 @@ begin
   return true;
 end $$;
 
--- Wakes the hosts at the commit, if any sleeps (see pgmill.ring).
+-- Wakes the hosts at the commit, if any sleeps (see pgmill.ring). Takes an event's number,
+-- for that is what the bell goes by: armed for so many, it falls silent when no host
+-- has renewed it.
 create or replace function pgmill.ring_for_jobs() returns void
 language plpgsql volatile
 as $$
 begin
-  if coalesce(pg_sequence_last_value('pgmill.event_id'), 0) < pg_sequence_last_value('pgmill.bell'::regclass) then
+  if nextval('pgmill.event_id') < pg_sequence_last_value('pgmill.bell'::regclass) then
     perform pgmill.ring();
   end if;
 end $$;
@@ -120,6 +123,7 @@ end $$;
 -- unique_key), in one statement whatever their number.
 create or replace function pgmill.put_plain(items jsonb) returns table (n bigint, job_id text)
 language plpgsql volatile
+set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 as $$
 begin
   perform pg_current_xact_id(); -- before nextval: what pgmill.admit counts on

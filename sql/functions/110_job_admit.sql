@@ -43,13 +43,17 @@ begin
   return true;
 end $$;
 
--- The newest row of each lane of these topics. A walk from lane to lane by the index:
+-- The newest row of each lane of these topics. Not language sql, nor are those that
+-- admission calls: that would be planned at each call. A walk from lane to lane by the index:
 -- what it costs is the number of lanes.
 create or replace function pgmill.lanes(topics text[]) returns setof pgmill.lane
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
+#variable_conflict use_column
+begin
+  return query
   with recursive walk as (
     select f.lane, t.topic as topic from unnest(topics) t(topic)
      cross join lateral (select l as lane from pgmill.lane l where l.topic = t.topic order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1) f
@@ -59,14 +63,20 @@ as $$
                           where l.topic = w.topic and (l.priority, l.demand, l.scope) > ((w.lane).priority, (w.lane).demand, (w.lane).scope)
                           order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1) f
   )
-  select (lane).* from walk
-$$;
+  select (lane).* from walk;
+end $$;
 
 -- What is left to each lane by the limits of its topic (with its rate) and scope, counted
 -- from live claims; null: no limit. Suspects are one at a time of each host, in all lanes.
 create or replace function pgmill.job_room(me text, lanes pgmill.lane[]) returns table (ord bigint, topic_left int, scope_left int, both_left int, suspects_left int)
-language sql volatile
+language plpgsql volatile
 as $$
+#variable_conflict use_column
+begin
+  if lanes is null then
+    return;
+  end if;
+  return query
   with live as materialized (
     select j.kind as topic, j.args ->> 'scope' as scope, count(*) as n, count(*) filter (where j.args ? 'suspect' and j.attempted_by[1] = me) as suspects
       from pgmill.river_job j where j.state = 'running' and j.queue = 'job' group by 1, 2
@@ -80,8 +90,8 @@ as $$
     from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
     left join pgmill.topic t on t.name = l.topic
     left join pgmill.scope_limit s on s.scope = l.scope
-    left join lateral (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true
-$$;
+    left join lateral (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true;
+end $$;
 
 -- Admits at most slots jobs of topics that the caller knows and makes their claims.
 -- Among lanes of one priority the one with the least virtual time is next; a job moves
@@ -94,6 +104,7 @@ $$;
 create or replace function pgmill.admit(me text, topics text[], slots int, pools text[] default null, labels jsonb default null)
 returns table (claim bigint, job text, topic text, attempt int, input jsonb, scope text, trace_id text, deadline_at timestamptz, max_runtime interval)
 language plpgsql volatile
+set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 set enable_seqscan = off
 set jit = off
 set synchronous_commit = off
@@ -221,11 +232,13 @@ language sql immutable parallel safe
 as $$ select jsonb_build_array(topic, scope, key)::text $$;
 
 create or replace function pgmill.key_live(topic text, scope text, key text) returns bigint
-language sql stable
+language plpgsql stable
 as $$
-  select count(*) from pgmill.river_job j
-   where j.state = 'running' and j.queue = 'job' and j.kind = key_live.topic and j.args ->> 'scope' = key_live.scope and j.args ->> 'key' = key_live.key
-$$;
+#variable_conflict use_column
+begin
+  return (select count(*) from pgmill.river_job j
+   where j.state = 'running' and j.queue = 'job' and j.kind = key_live.topic and j.args ->> 'scope' = key_live.scope and j.args ->> 'key' = key_live.key);
+end $$;
 
 -- Lets jobs of keys that are not at their limit any more back into their lanes, as many
 -- as there is room for. blocked names one key; null: all.
@@ -292,11 +305,19 @@ as $$ select coalesce((select l.weight from pgmill.scope_limit l where l.scope =
 
 -- The pools that a topic is mapped to; null: it is in no document.
 create or replace function pgmill.topic_pools(topic text) returns text[]
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-as $$ select array_agg(p.pool order by p.place) from pgmill.pool_topic p where p.topic = topic_pools.topic $$;
+as $$
+#variable_conflict use_column
+begin
+  return (select array_agg(p.pool order by p.place) from pgmill.pool_topic p where p.topic = topic_pools.topic);
+end $$;
 
 create or replace function pgmill.pool_offers(pool text) returns text[]
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-as $$ select coalesce((select p.requires from pgmill.pool p where p.name = pool_offers.pool), '{}') $$;
+as $$
+#variable_conflict use_column
+begin
+  return (select coalesce((select p.requires from pgmill.pool p where p.name = pool_offers.pool), '{}'));
+end $$;

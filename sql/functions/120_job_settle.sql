@@ -21,6 +21,7 @@ $$;
 create or replace function pgmill.end_claims(claims bigint[], outcomes text[], reasons text[], finals boolean[], outputs jsonb[], rests_ms bigint[] default null)
 returns table (claim bigint, job text, state text, rest interval)
 language plpgsql volatile
+set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 set enable_seqscan = off
 as $$
 #variable_conflict use_column
