@@ -139,8 +139,8 @@ func TestWaitsEnd(t *testing.T) {
 	slow := work("job.w.slow", func(ctx context.Context, _ *platform.Attempt) error { ran.Add(1); <-ctx.Done(); return ctx.Err() })
 	slow.Timeout = time.Hour
 	unknown := w.submit("job.w.unknown", `{}`, `{"max_queue_wait_ms":50}`)
-	deadline := w.submit("job.w.slow", `{}`, `{"deadline_ms":700}`)
 	w.host(slow)
+	deadline := w.submit("job.w.slow", `{}`, `{"deadline_ms":2000}`)
 	w.becomes(unknown, "TIMEOUT")
 	w.becomes(deadline, "TIMEOUT")
 	if a, b := w.reason(unknown), w.reason(deadline); a != "no_pool_mapping" || b != "deadline" || ran.Load() != 1 {

@@ -142,3 +142,27 @@ func TestDrainHandsBackWhatItCutsShort(t *testing.T) {
 	w.caughtUp("test.one")
 	w.once("e1")
 }
+
+// F12: a death counts against the event that was noted for it, once. Who got the
+// shard next and died before coming to an event has tried none.
+func TestADeathBeforeTheEventIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.host(w.sub("test.one", nil))
+	w.emit("e1")
+	w.caughtUp("test.one")
+	platformtest.Stop(t, h)
+	w.exec(`insert into pgmill.instance (kind, id, ttl, since) values ('worker', 'rescuer', '1 hour', now() - interval '2 hours')`)
+	w.emit("e2")
+	w.exec(`select pgmill.advance()`)
+	dies := func() string {
+		w.exec(`insert into pgmill.river_job (state, args, kind, queue, max_attempts, attempted_by)
+			values ('running', '{"subscription":"test.one","shard":0}', 'subscription:test.one', 'subscription', 1, '{dead}')`)
+		w.exec(`select pgmill.rescue('rescuer')`)
+		return w.list("select concat_ws('|', attempts, reason, noted_pos) from pgmill.shard")
+	}
+	w.exec(`update pgmill.shard set noted_pos = (select max(pos) from pgmill.log)`)
+	if first, second := dies(), dies(); first != "2|host_lost" || second != first {
+		t.Errorf("after the first death %s, after the second %s", first, second)
+	}
+}

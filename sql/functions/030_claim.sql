@@ -159,7 +159,7 @@ begin
       update pgmill.shard s set noted_pos = null where s.subscription = taken.subscription and s.shard = taken.shard;
     end if;
     update pgmill.shard s
-       set suspect_left = f.batch,
+       set suspect_left = f.batch, noted_pos = null, -- counted once: the next holder may die before it comes to it
            attempts = case when s.noted_pos is null then s.attempts
                            when s.failing_pos = s.noted_pos then s.attempts + 1
                            else least(2, f.max_attempts) end,

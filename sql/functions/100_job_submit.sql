@@ -119,48 +119,52 @@ begin
   end if;
 end $$;
 
--- Puts jobs that are checked and have no gate of their own (idempotency_key,
--- unique_key), in one statement whatever their number.
-create or replace function pgmill.put_plain(items jsonb) returns table (n bigint, job_id text)
+create or replace function pgmill.submitter() returns text
+language sql stable
+as $$ select case when starts_with(pgmill.actor(), 'db:') then substr(pgmill.actor(), 4) else pgmill.actor() end $$;
+
+-- Puts one job that is checked and has no gate of its own left (idempotency_key,
+-- unique_key). Plain statements of one row, since of one job in one statement the
+-- machinery costs more than the rows.
+create or replace function pgmill.put_job(item jsonb, id text default pgmill.new_id()) returns text
 language plpgsql volatile
-set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 as $$
+#variable_conflict use_column
+declare
+  new_scope constant text := coalesce(item ->> 'scope', 'install');
+  urgency constant smallint := case item ->> 'priority' when 'critical' then 0 when 'batch' then 2 else 1 end;
+  cost constant int := coalesce((item ->> 'cost')::int, 1);
+  demand text := '';
+  due timestamptz;
+  deadline timestamptz;
+  queue_wait interval := interval '1 hour';
+  seq bigint;
 begin
   perform pg_current_xact_id(); -- before nextval: what pgmill.admit counts on
-  return query
-  with item as materialized (
-    select x.n, coalesce(x.job_id, pgmill.new_id()) as id, nextval('pgmill.job_seq') as seq, x.topic, coalesce(x.input, '{}') as input, coalesce(x.scope, 'install') as scope,
-           case x.priority when 'critical' then 0 when 'batch' then 2 else 1 end::smallint as priority,
-           greatest(case when x.delay_ms > 0 then now() + x.delay_ms * interval '1 ms' end, x.run_at) as run_at,
-           now() + nullif(x.deadline_ms, 0) * interval '1 ms' as deadline_at, nullif(x.max_runtime_ms, 0) * interval '1 ms' as max_runtime,
-           coalesce(nullif(x.max_queue_wait_ms, 0) * interval '1 ms', interval '1 hour') as queue_wait,
-           x.max_attempts, coalesce(x.cost, 1) as cost, x.key, x.unique_key, x.labels,
-           pgmill.demand(x.requires, x.placement, x.preferred_pool, x.preferred_worker) as demand,
-           coalesce(x.trace_id, pgmill.new_id()) as trace_id, x.run_id, x.step_id, x.retry_of, x.meta
-      from rows from (jsonb_to_recordset(items) as (job_id text, topic text, input jsonb, scope text, priority text, delay_ms float8, run_at timestamptz, deadline_ms float8,
-             max_runtime_ms float8, max_queue_wait_ms float8, max_attempts int, cost int, key text, unique_key text, labels jsonb, placement jsonb, requires jsonb,
-             preferred_pool text, preferred_worker text, trace_id text, run_id text, step_id text, retry_of text, meta jsonb)) with ordinality as
-             x(job_id, topic, input, scope, priority, delay_ms, run_at, deadline_ms, max_runtime_ms, max_queue_wait_ms, max_attempts, cost, key, unique_key, labels, placement, requires,
-             preferred_pool, preferred_worker, trace_id, run_id, step_id, retry_of, meta, n)
-  ), lane as materialized (
-    select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope) as open
-      from (select distinct i.topic, i.priority, i.demand, i.scope from item i) d
-  ), job as (
-    insert into pgmill.job (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
-                            trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
-    select i.id, i.scope, i.topic, i.max_attempts, i.priority, i.cost, i.key, i.unique_key, i.demand, i.labels, i.run_at, i.deadline_at, i.max_runtime, i.queue_wait,
-           i.trace_id, i.run_id, i.step_id, i.retry_of, i.meta, i.input, regexp_replace(pgmill.actor(), '^db:', '')
-      from item i
-  ), waiting as (
-    insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, expires_at)
-    select i.id, i.topic, i.priority, i.demand, i.scope, i.seq, i.cost, i.key, 1,
-           coalesce(i.run_at, case when not l.open then now() end),
-           least(i.deadline_at, coalesce(i.run_at, now()) + i.queue_wait)
-      from item i
-      join lane l on l.topic = i.topic and l.priority = i.priority and l.demand = i.demand and l.scope = i.scope
-  )
-  select i.n, i.id from item i;
-  perform pgmill.ring_for_jobs();
+  seq := nextval('pgmill.job_seq');
+  if item ?| '{requires,placement,preferred_pool,preferred_worker}' then
+    demand := pgmill.demand(nullif(item -> 'requires', 'null'), nullif(item -> 'placement', 'null'), item ->> 'preferred_pool', item ->> 'preferred_worker');
+  end if;
+  if item ?| '{delay_ms,run_at}' then
+    due := greatest(now() + nullif((item ->> 'delay_ms')::float8, 0) * interval '1 ms', (item ->> 'run_at')::timestamptz);
+  end if;
+  if item ?| '{deadline_ms,max_queue_wait_ms}' then
+    deadline := now() + nullif((item ->> 'deadline_ms')::float8, 0) * interval '1 ms';
+    queue_wait := coalesce(nullif((item ->> 'max_queue_wait_ms')::float8, 0) * interval '1 ms', queue_wait);
+  end if;
+  insert into pgmill.job (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
+                          trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
+  values (id, new_scope, item ->> 'topic', (item ->> 'max_attempts')::int, urgency, cost, item ->> 'key', item ->> 'unique_key', demand,
+          nullif(item -> 'labels', 'null'), due, deadline, nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms', queue_wait,
+          coalesce(item ->> 'trace_id', id), item ->> 'run_id', item ->> 'step_id', item ->> 'retry_of', nullif(item -> 'meta', 'null'),
+          coalesce(nullif(item -> 'input', 'null'), '{}'), pgmill.submitter());
+  if due is null and not pgmill.open_lane(item ->> 'topic', urgency, demand, new_scope) then
+    due := now();
+  end if;
+  insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, expires_at)
+  values (id, item ->> 'topic', urgency, demand, new_scope, seq, cost, item ->> 'key', 1, due,
+          least(deadline, coalesce(due, now()) + queue_wait));
+  return id;
 end $$;
 
 -- Puts one job that has gates. outcome is accepted, merged (into the job that is
@@ -228,7 +232,7 @@ begin
       item := jsonb_set(item, '{delay_ms}', to_jsonb(greatest((item ->> 'debounce_ms')::float8, coalesce((item ->> 'delay_ms')::float8, 0))));
     end if;
   end if;
-  perform pgmill.put_plain(jsonb_build_array(item || jsonb_build_object('job_id', job_id)));
+  perform pgmill.put_job(item, job_id);
 end $$;
 
 create or replace function mill.submit_job(topic text, input jsonb default '{}', options jsonb default '{}') returns text
@@ -246,11 +250,12 @@ begin
   end if;
   item := options || jsonb_build_object('topic', topic, 'input', coalesce(input, '{}'));
   perform pgmill.check_job(item);
-  if item ? 'idempotency_key' or item ? 'unique_key' then
+  if item ?| '{idempotency_key,unique_key}' then
     select g.job_id into id from pgmill.put_gated(item) g;
   else
-    select p.job_id into id from pgmill.put_plain(jsonb_build_array(item)) p;
+    id := pgmill.put_job(item);
   end if;
+  perform pgmill.ring_for_jobs();
   return id;
 end $$;
 
@@ -268,15 +273,15 @@ begin
     raise exception using errcode = 'MI002', message = 'at most 10000 jobs in one call';
   end if;
   perform pgmill.check_job(j) from jsonb_array_elements(jobs) j;
-  if not exists (select from jsonb_array_elements(jobs) j where j ? 'idempotency_key' or j ? 'unique_key') then
-    return query select p.job_id, 'accepted'::text, null::text from pgmill.put_plain(jobs) p order by p.n;
-    return;
-  end if;
   for item in select j from jsonb_array_elements(jobs) j loop
-    if item ? 'idempotency_key' or item ? 'unique_key' then
-      return query select g.job_id, g.outcome, g.reason from pgmill.put_gated(item) g;
+    if item ?| '{idempotency_key,unique_key}' then
+      select g.job_id, g.outcome, g.reason into job_id, outcome, reason from pgmill.put_gated(item) g;
     else
-      return query select p.job_id, 'accepted'::text, null::text from pgmill.put_plain(jsonb_build_array(item)) p;
+      job_id := pgmill.put_job(item);
+      outcome := 'accepted';
+      reason := null;
     end if;
+    return next;
   end loop;
+  perform pgmill.ring_for_jobs();
 end $$;

@@ -289,7 +289,7 @@ begin
   if not exists (select from pgmill.job_waiting w where w.due_at <= now()) then
     return 0; -- a poll that finds nothing writes nothing
   end if;
-  perform pg_current_xact_id(); -- before nextval, as in put_plain
+  perform pg_current_xact_id(); -- before nextval, as in put_job
   update pgmill.job_waiting w set due_at = null, seq = nextval('pgmill.job_seq')
     from (select d.row from (select x.ctid as row, x.topic, x.priority, x.demand, x.scope from pgmill.job_waiting x
                               where x.due_at <= now() order by x.due_at limit 10000 for update skip locked) d

@@ -46,7 +46,7 @@ begin
     )
     select e.id, e.job, e.state, null::interval from ended e;
   else
-    perform pg_current_xact_id(); -- before nextval, as in put_plain
+    perform pg_current_xact_id(); -- before nextval, as in put_job
     return query
     with gone as materialized (
       delete from pgmill.river_job j using unnest(claims, outcomes, reasons, finals, outputs, rests_ms) r(claim, outcome, reason, final, output, rest_ms)

@@ -19,8 +19,8 @@ begin
     return d.retried_as;
   end if;
   select * into j from pgmill.job x where x.id = retry_dead_letter.id;
-  perform pgmill.put_plain(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-    'job_id', again, 'retry_of', j.id, 'topic', j.topic, 'scope', j.scope, 'priority', (array['critical', 'interactive', 'batch'])[j.priority + 1],
+  perform pgmill.put_job(jsonb_strip_nulls(jsonb_build_object(
+    'retry_of', j.id, 'topic', j.topic, 'scope', j.scope, 'priority', (array['critical', 'interactive', 'batch'])[j.priority + 1],
     'max_attempts', j.max_attempts, 'cost', j.cost, 'key', j.key, 'labels', j.labels, 'trace_id', j.trace_id, 'run_id', j.run_id, 'step_id', j.step_id,
     'max_runtime_ms', extract(epoch from j.max_runtime) * 1000, 'max_queue_wait_ms', extract(epoch from j.max_queue_wait) * 1000,
     'deadline_ms', extract(epoch from j.deadline_at - j.created_at) * 1000)
@@ -28,7 +28,8 @@ begin
             else jsonb_build_object('requires', j.demand::jsonb -> 'requires', 'placement', j.demand::jsonb -> 'placement',
                                     'preferred_pool', j.demand::jsonb -> 'pool', 'preferred_worker', j.demand::jsonb -> 'worker') end)
     || case when j.meta is null then '{}'::jsonb else jsonb_build_object('meta', j.meta) end
-    || jsonb_build_object('input', j.input)));
+    || jsonb_build_object('input', j.input), again);
+  perform pgmill.ring_for_jobs();
   update pgmill.dead_letter l set retried_as = again where l.job = retry_dead_letter.id;
   insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'retry', 'job ' || retry_dead_letter.id, retry_dead_letter.reason);
   return again;
