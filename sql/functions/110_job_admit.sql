@@ -2,9 +2,10 @@
 -- would run them. Everything that a job can wait for is decided here: due time, who
 -- knows the topic, demands, limits and turns. A claim is born running.
 
+-- Inlined, as convert_to would not be; ids have no backslash.
 create or replace function pgmill.job_claim_key(job text) returns bytea
 language sql immutable parallel safe
-as $$ select convert_to('job:' || job, 'UTF8') $$;
+as $$ select ('job:' || job)::bytea $$;
 
 -- The demand itself: a mark before it says that the job comes again (^) or that hosts
 -- died with it (!).
@@ -15,8 +16,7 @@ as $$ select ltrim(demand, '^!') $$;
 -- May who offers these pools (null: any), labels and name run a job with this demand?
 -- A job that prefers a worker goes to any other one only while that one is not live.
 create or replace function pgmill.suits(demand text, topic text, me text, pools text[], labels jsonb) returns boolean
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
+language plpgsql stable
 as $$
 declare
   d jsonb;
@@ -43,54 +43,98 @@ begin
   return true;
 end $$;
 
--- The newest row of each lane of these topics. Not language sql, nor are those that
--- admission calls: that would be planned at each call. A walk from lane to lane by the index:
--- what it costs is the number of lanes.
-create or replace function pgmill.lanes(topics text[]) returns setof pgmill.lane
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
+-- The newest row of each lane of these topics that this caller may take from; null:
+-- none. A walk from lane to lane by the index, so that what it costs is the number of
+-- lanes; statement by statement, as the usual number is one.
+create or replace function pgmill.lanes_for(me text, topics text[], pools text[], labels jsonb) returns pgmill.lane[]
+language plpgsql stable
 as $$
 #variable_conflict use_column
+declare
+  name text;
+  at pgmill.lane;
+  lanes pgmill.lane[];
 begin
-  return query
-  with recursive walk as (
-    select f.lane, t.topic as topic from unnest(topics) t(topic)
-     cross join lateral (select l as lane from pgmill.lane l where l.topic = t.topic order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1) f
-    union all
-    select f.lane, w.topic from walk w
-     cross join lateral (select l as lane from pgmill.lane l
-                          where l.topic = w.topic and (l.priority, l.demand, l.scope) > ((w.lane).priority, (w.lane).demand, (w.lane).scope)
-                          order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1) f
-  )
-  select (lane).* from walk;
+  foreach name in array topics loop
+    select * into at from pgmill.lane l where l.topic = name order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1;
+    while found loop
+      if pgmill.in_scope(at.scope) and (pools is null and at.demand in ('', '^', '!') or pgmill.suits(at.demand, name, me, pools, labels)) then
+        lanes := lanes || at;
+      end if;
+      select * into at from pgmill.lane l
+       where l.topic = name and (l.priority, l.demand, l.scope) > (at.priority, at.demand, at.scope)
+       order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1;
+    end loop;
+  end loop;
+  return lanes;
 end $$;
 
 -- What is left to each lane by the limits of its topic (with its rate) and scope, counted
 -- from live claims; null: no limit. Suspects are one at a time of each host, in all lanes.
-create or replace function pgmill.job_room(me text, lanes pgmill.lane[]) returns table (ord bigint, topic_left int, scope_left int, both_left int, suspects_left int)
-language plpgsql volatile
+create or replace function pgmill.lane_room(me text, lanes pgmill.lane[]) returns pgmill.room[]
+language plpgsql stable
 as $$
 #variable_conflict use_column
 begin
-  if lanes is null then
-    return;
+  return array(
+    with live as materialized (
+      select j.kind as topic, j.args ->> 'scope' as scope, count(*) as n, count(*) filter (where j.args ? 'suspect' and j.attempted_by[1] = me) as suspects
+        from pgmill.river_job j where j.state = 'running' and j.queue = 'job' group by 1, 2
+    )
+    select row(least(t.concurrency - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic),
+                     floor(extract(epoch from now() + t.rate_per - greatest(now(), r.tat)) * t.rate / extract(epoch from t.rate_per) + 0.0001)),
+               s.max_running - (select coalesce(sum(v.n), 0) from live v where v.scope = l.scope),
+               t.per_scope - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic and v.scope = l.scope),
+               case when starts_with(l.demand, '!') then 1 - (select coalesce(sum(v.suspects), 0) from live v) end)::pgmill.room
+      from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
+      left join pgmill.topic t on t.name = l.topic
+      left join pgmill.scope_limit s on s.scope = l.scope
+      left join lateral (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true
+     order by l.ord);
+end $$;
+
+-- Which heads, given in the order of their turns, have room: at most slots. Those whose
+-- key is at its limit are moved aside, so that nobody waits behind them.
+create or replace function pgmill.within_limits(lanes pgmill.lane[], room pgmill.room[], ords bigint[], places tid[], slots int, keyed boolean) returns boolean[]
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  over boolean[] := array_fill(false, array[cardinality(ords)]);
+begin
+  if keyed then
+    over := array(select case when t.per_key is not null and w.key is not null
+                              then row_number() over (partition by w.topic, w.scope, w.key order by h.nth) + pgmill.key_live(w.topic, w.scope, w.key) > t.per_key else false end
+                    from unnest(places) with ordinality as h(place, nth)
+                    left join pgmill.job_waiting w on w.ctid = h.place
+                    left join pgmill.topic t on t.name = w.topic
+                   order by h.nth);
+    update pgmill.job_waiting w set due_at = 'infinity', blocked = pgmill.block_key(w.topic, w.scope, w.key)
+      from (select w.ctid as place from unnest(places, over) as h(place, over) join pgmill.job_waiting w on w.ctid = h.place where h.over for update of w skip locked) h
+     where w.ctid = h.place;
   end if;
-  return query
-  with live as materialized (
-    select j.kind as topic, j.args ->> 'scope' as scope, count(*) as n, count(*) filter (where j.args ? 'suspect' and j.attempted_by[1] = me) as suspects
-      from pgmill.river_job j where j.state = 'running' and j.queue = 'job' group by 1, 2
-  )
-  select l.ord,
-         least(t.concurrency - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic),
-               floor(extract(epoch from now() + t.rate_per - greatest(now(), r.tat)) * t.rate / extract(epoch from t.rate_per) + 0.0001))::int,
-         (s.max_running - (select coalesce(sum(v.n), 0) from live v where v.scope = l.scope))::int,
-         (t.per_scope - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic and v.scope = l.scope))::int,
-         (case when starts_with(l.demand, '!') then 1 - (select coalesce(sum(v.suspects), 0) from live v) end)::int
-    from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
-    left join pgmill.topic t on t.name = l.topic
-    left join pgmill.scope_limit s on s.scope = l.scope
-    left join lateral (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true;
+  return array(
+    select p.fits and count(*) filter (where p.fits) over (order by p.nth) <= slots
+      from (select h.nth, not h.over
+                   and (count(*) filter (where not h.over) over (partition by (lanes[h.ord]).topic order by h.nth) > (room[h.ord]).topic_left) is not true
+                   and (count(*) filter (where not h.over) over (partition by (lanes[h.ord]).scope order by h.nth) > (room[h.ord]).scope_left) is not true
+                   and (count(*) filter (where not h.over) over (partition by (lanes[h.ord]).topic, (lanes[h.ord]).scope order by h.nth) > (room[h.ord]).both_left) is not true
+                   and (count(*) filter (where not h.over) over (partition by (room[h.ord]).suspects_left is null order by h.nth) > (room[h.ord]).suspects_left) is not true as fits
+              from unnest(ords, over) with ordinality as h(ord, over, nth)) p
+     order by p.nth);
+end $$;
+
+-- Counts the claims numbered above before against the rates of their topics.
+create or replace function pgmill.meter_rates(before bigint) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into pgmill.topic_rate (topic, n, tat)
+  select t.name, coalesce(r.n, 0) + 1, greatest(now(), r.tat) + j.n * t.rate_per / t.rate
+    from (select j.kind, count(*) as n from pgmill.river_job j where j.id > before and j.queue = 'job' and j.state = 'running' group by j.kind) j
+    join pgmill.topic t on t.name = j.kind and t.rate is not null
+    left join lateral (select r.n, r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true;
 end $$;
 
 -- Admits at most slots jobs of topics that the caller knows and makes their claims.
@@ -99,22 +143,32 @@ end $$;
 -- a thousand behind the first. Nothing is read below a lane's low: its rows numbered up
 -- to mark are settled once the oldest transaction is younger than mark_xid, and of those
 -- the first that is left, if any, is the next low. One admission at a time: that is
--- what limits and turns are counted by; the commit is not waited for, since a claim that a
--- crash of the server takes back is one that nobody has.
+-- what limits and turns are counted by. First the heads of the lanes in
+-- the order of their turns are read, then what limits and policy say of them, then they
+-- are taken: what most admissions need none of costs them nothing.
 create or replace function pgmill.admit(me text, topics text[], slots int, pools text[] default null, labels jsonb default null)
 returns table (claim bigint, job text, topic text, attempt int, input jsonb, scope text, trace_id text, deadline_at timestamptz, max_runtime interval)
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 set enable_seqscan = off
+set enable_hashjoin = off -- plans of a young database stay good when it has grown
+set enable_mergejoin = off
 set jit = off
-set synchronous_commit = off
 as $$
 #variable_conflict use_column
 declare
   left_over int := slots;
   lanes pgmill.lane[];
-  round int;
+  room pgmill.room[]; -- by lane; null: no limits
+  before bigint;
   level smallint;
+  many int;
+  first float8;
+  ords bigint[];
+  places tid[];
+  seqs bigint[];
+  turns float8[];
+  may boolean[]; -- by head, if anything limits
   got int;
   last_seq bigint;
   horizon pg_snapshot;
@@ -127,8 +181,7 @@ begin
   perform pg_advisory_xact_lock(hashtextextended('pgmill.admit', 0));
   last_seq := coalesce(pg_sequence_last_value('pgmill.job_seq'), 0);
   horizon := pg_current_snapshot();
-  select array_agg(l) into lanes from pgmill.lanes(topics) l
-   where l.topic = any (topics) and pgmill.suits(l.demand, l.topic, me, pools, labels) and pgmill.in_scope(l.scope);
+  lanes := pgmill.lanes_for(me, topics, pools, labels);
   if lanes is null then
     return;
   end if;
@@ -137,52 +190,42 @@ begin
           or exists (select from unnest(lanes) l where starts_with(l.demand, '!'));
   keyed := limited and exists (select from pgmill.topic t where t.name = any (topics) and t.per_key is not null);
   foreach level in array array[0, 1, 2]::smallint[] loop
-    continue when not exists (select from unnest(lanes) l where l.priority = level);
+    select count(*), max(l.vt) into many, first from unnest(lanes) l where l.priority = level;
+    continue when many = 0;
     for round in 1..5 loop
+      if limited then
+        room := pgmill.lane_room(me, lanes);
+        before := coalesce(pg_sequence_last_value('pgmill.river_job_id_seq'), 0);
+      end if;
+      select array_agg(h.ord), array_agg(h.place), array_agg(h.seq), array_agg(h.turn) into ords, places, seqs, turns
+        from (select l.ord, w.place, w.seq, l.turn + w.upto / l.weight as turn
+                from (select o.*, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
+                             greatest(0, least(case when keyed then greatest(left_over, 200) -- of which many may be moved aside
+                                                    when many <= 4 or round > 3 then left_over else 1 + 2 * left_over / many end,
+                                               (room[o.ord]).topic_left, (room[o.ord]).scope_left, (room[o.ord]).both_left, (room[o.ord]).suspects_left)) as share
+                        from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
+                        left join pgmill.scope_limit s on s.scope = o.scope
+                       where o.priority = level) l
+               cross join lateral (select x.ctid as place, x.seq, sum(x.cost) over (order by x.seq) as upto
+                                     from pgmill.job_waiting x
+                                    where x.topic = l.topic and x.priority = l.priority and x.demand = l.demand and x.scope = l.scope
+                                      and x.due_at is null and x.seq >= l.low
+                                    order by x.seq limit l.share) w
+               order by 4, 3) h;
+      exit when ords is null;
+      if limited then
+        may := pgmill.within_limits(lanes, room, ords, places, left_over, keyed);
+      end if;
+      perform pgmill.judge(places, may, left_over);
       return query
-      with room as materialized (
-        select * from pgmill.job_room(me, case when limited then lanes end)
-      ), lane as materialized (
-        select o.*, greatest(o.vt, max(o.vt) over () - 1000) as turn, pgmill.scope_weight(o.scope) as weight,
-               r.topic_left, r.scope_left, r.both_left, r.suspects_left, t.per_key,
-               greatest(0, least(case when t.per_key is not null then greatest(left_over, 200) -- of which many may be moved aside
-                                      when count(*) over () <= 4 or round > 3 then left_over else 1 + 2 * left_over / count(*) over () end,
-                                 r.topic_left, r.scope_left, r.both_left, r.suspects_left))::int as share
-          from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
-          left join room r on r.ord = o.ord
-          left join pgmill.topic t on limited and t.name = o.topic
-         where o.priority = level
-      ), head as materialized (
-        select l.ord, l.topic, l.scope, l.topic_left, l.scope_left, l.both_left, l.suspects_left, w.row, w.job, w.seq, w.cost, w.key,
-               l.turn + sum(w.cost) over (partition by l.ord order by w.seq) / l.weight as turn,
-               case when l.per_key is not null and w.key is not null
-                    then row_number() over (partition by l.topic, l.scope, w.key order by w.seq) + pgmill.key_live(l.topic, l.scope, w.key) > l.per_key end as over
-          from lane l
-         cross join lateral (select w.ctid as row, w.job, w.seq, w.cost, w.key
-                               from pgmill.job_waiting w
-                              where w.topic = l.topic and w.priority = l.priority and w.demand = l.demand and w.scope = l.scope
-                                and w.due_at is null and w.seq >= l.low
-                              order by w.seq limit l.share) w
-      ), aside as (
-        update pgmill.job_waiting w set due_at = 'infinity', blocked = pgmill.block_key(w.topic, w.scope, w.key)
-          from (select w.ctid as row from head h join pgmill.job_waiting w on w.ctid = h.row where h.over for update of w skip locked) h
-         where w.ctid = h.row
-        returning w.job
-      ), ranked as (
-        select h.*, row_number() over (partition by h.topic order by h.turn, h.seq) as by_topic,
-               row_number() over (partition by h.scope order by h.turn, h.seq) as by_scope,
-               row_number() over (partition by h.topic, h.scope order by h.turn, h.seq) as by_both,
-               row_number() over (partition by h.suspects_left is null order by h.turn, h.seq) as by_suspect
-          from head h where h.over is not true
-      ), pick as materialized (
-        select r.ord, r.row, r.seq, r.turn from ranked r
-         where (r.by_topic > r.topic_left) is not true and (r.by_scope > r.scope_left) is not true and (r.by_both > r.both_left) is not true
-           and (r.by_suspect > r.suspects_left) is not true
-         order by r.turn, r.seq limit left_over
+      with head as (
+        select h.ord, h.place, h.seq, h.turn, case when limited then h.may else h.nth <= left_over end as may
+          from unnest(ords, places, seqs, turns, may) with ordinality as h(ord, place, seq, turn, may, nth)
       ), held as materialized (
-        select p.ord, p.seq, p.turn, w.ctid as row from pick p join pgmill.job_waiting w on w.ctid = p.row where w.due_at is null for update of w skip locked
+        select h.ord, h.seq, h.turn, w.ctid as place from head h join pgmill.job_waiting w on w.ctid = h.place
+         where h.may and w.due_at is null for update of w skip locked
       ), gone as (
-        delete from pgmill.job_waiting w using held h where w.ctid = h.row
+        delete from pgmill.job_waiting w using held h where w.ctid = h.place
         returning w.job, w.topic, w.scope, w.key, w.attempt, w.demand
       ), claim as (
         insert into pgmill.river_job (state, attempt, attempted_at, attempted_by, args, kind, queue, max_attempts, unique_key, unique_states)
@@ -195,19 +238,14 @@ begin
       ), moved as (
         insert into pgmill.lane (topic, priority, demand, scope, n, vt, low, mark, mark_xid)
         select l.topic, l.priority, l.demand, l.scope, l.n + 1, p.turn,
-               case when k.known then greatest(l.low, least(l.mark + 1, p.seq + 1, (select min(h.seq) from head h where h.ord = l.ord and not exists (select from held q where q.row = h.row))))
+               case when k.known then greatest(l.low, least(l.mark + 1, p.seq + 1, r.seq))
                     else l.low end,
                case when k.known then last_seq else l.mark end,
                case when k.known then pg_snapshot_xmax(horizon) else l.mark_xid end
-          from lane l
+          from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
           join (select h.ord, max(h.turn) as turn, max(h.seq) as seq from held h group by h.ord) p on p.ord = l.ord
+          left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
          cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid as known) k
-      ), metered as (
-        insert into pgmill.topic_rate (topic, n, tat)
-        select g.topic, coalesce((select r.n from pgmill.topic_rate r where r.topic = g.topic order by r.n desc limit 1), 0) + 1,
-               greatest(now(), (select r.tat from pgmill.topic_rate r where r.topic = g.topic order by r.n desc limit 1)) + g.n * t.rate_per / t.rate
-          from (select g.topic, count(*) as n from gone g where limited group by g.topic) g
-          join pgmill.topic t on t.name = g.topic and t.rate is not null
       )
       select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, coalesce(j.max_runtime, t.max_runtime)
         from claim c
@@ -215,13 +253,15 @@ begin
         left join pgmill.topic t on t.name = c.kind;
       get diagnostics got = row_count;
       exit when got = 0 and not keyed; -- else what has room may stand behind what was moved aside
+      if limited then
+        perform pgmill.meter_rates(before);
+      end if;
       left_over := left_over - got;
       delete from pgmill.lane l using unnest(lanes) o
        where o.priority = level and o.n % 64 = 0 and l.topic = o.topic and l.priority = o.priority and l.demand = o.demand and l.scope = o.scope
          and l.n < o.n - 2;
       exit when left_over < 1;
-      select array_agg(l) into lanes from pgmill.lanes(topics) l
-       where l.topic = any (topics) and pgmill.suits(l.demand, l.topic, me, pools, labels) and pgmill.in_scope(l.scope);
+      lanes := pgmill.lanes_for(me, topics, pools, labels);
     end loop;
   end loop;
 end $$;
@@ -299,14 +339,9 @@ begin
   return n;
 end $$;
 
-create or replace function pgmill.scope_weight(scope text) returns float8
-language sql stable
-as $$ select coalesce((select l.weight from pgmill.scope_limit l where l.scope = scope_weight.scope), 1) $$;
-
 -- The pools that a topic is mapped to; null: it is in no document.
 create or replace function pgmill.topic_pools(topic text) returns text[]
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
+language plpgsql stable
 as $$
 #variable_conflict use_column
 begin
@@ -314,8 +349,7 @@ begin
 end $$;
 
 create or replace function pgmill.pool_offers(pool text) returns text[]
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
+language plpgsql stable
 as $$
 #variable_conflict use_column
 begin

@@ -23,6 +23,8 @@ returns table (claim bigint, job text, state text, rest interval)
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 set enable_seqscan = off
+set enable_hashjoin = off -- plans of a young database stay good when it has grown
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -32,7 +34,7 @@ begin
     return query
     with gone as (
       delete from pgmill.river_job j using unnest(claims, outputs) r(claim, output)
-       where j.id = r.claim and j.state = 'running' and j.queue = 'job'
+       where j.id = r.claim and j.state::text = 'running' and j.queue || '' = 'job' -- by id alone: what has this state is full of the dead
       returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance, r.output
     ), ended as (
       update pgmill.job j
@@ -50,7 +52,7 @@ begin
     return query
     with gone as materialized (
       delete from pgmill.river_job j using unnest(claims, outcomes, reasons, finals, outputs, rests_ms) r(claim, outcome, reason, final, output, rest_ms)
-       where j.id = r.claim and j.state = 'running' and j.queue = 'job'
+       where j.id = r.claim and j.state::text = 'running' and j.queue || '' = 'job' -- by id alone: what has this state is full of the dead
       returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance, r.outcome, r.reason, r.final, r.output, r.rest_ms
     ), verdict as materialized (
       select g.*, j.scope, j.topic, j.priority, j.demand, j.cost, j.key, j.unique_key, j.trace_id, j.deadline_at, j.max_queue_wait, v.rest,
