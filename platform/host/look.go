@@ -23,9 +23,7 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 	before := feed.Head()
 	ctx, cancel := context.WithTimeout(ctx, w.patience()) // a connection can die without a word (F42)
 	defer cancel()
-	if jobs.Any() {
-		claims.RingJobs() // beside the look: a job's way is its own
-	}
+	askJobs(jobs, claims) // beside the look: a job's way is its own
 	news, err := look(ctx)
 	if err != nil {
 		return wakeup.Found{}, err
@@ -37,6 +35,13 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 		}
 	}
 	return wakeup.Found{Events: news.Head - before + jobs.Fetched(), Busy: news.Advanced < 0}, jobs.Cancelled(ctx)
+}
+
+// askJobs makes the host claim jobs, if it has steps.
+func askJobs(jobs *job.Engine, claims *claim.Claims) {
+	if jobs.Any() {
+		claims.RingJobs()
+	}
 }
 
 func (w *Worker) counted(news outbox.News) {
@@ -81,9 +86,7 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 	if derived > 0 {
 		engine.Derived(derived)
 	}
-	if jobs.Any() {
-		claims.RingJobs()
-	}
+	askJobs(jobs, claims)
 	if err := jobs.Cancelled(ctx); err != nil {
 		return wakeup.Found{}, err
 	}

@@ -309,6 +309,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bell.Changed = w.listening
 	bell.Reconnected = w.metrics.ListenReconnected
 	bell.Rang = w.metrics.BellHeard
+	bell.Work = func() { w.ring(); askJobs(jobs, claims) }
 	w.listening(false)
 
 	if err := w.register(ctx, engine, schedules, cleanups, jobs, l); err != nil {

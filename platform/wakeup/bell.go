@@ -20,9 +20,10 @@ const (
 	redialMax  = 5 * time.Second
 )
 
-// Payloads of the channel: "" from an emitter, "h:<instance>" from a host,
-// "p:<nonce>" from a probe. No facts in any (N4).
+// Payloads of the channel: "" from an emitter, "j" for jobs, "h:<instance>" from a
+// host, "p:<nonce>" from a probe. No facts in any (N4).
 const (
+	jobMark   = "j"
 	hostMark  = "h:"
 	probeMark = "p:"
 )
@@ -32,6 +33,10 @@ type Bell struct {
 	// Heard gets the number of bells since it was last read; a new connection
 	// counts as one, so that what was missed is looked for.
 	Heard chan int
+	// HeardJobs is the same for bells that are about jobs only.
+	HeardJobs chan int
+	// Work hears of jobs at once, before anybody reads HeardJobs; may be nil.
+	Work func()
 
 	dial     func(ctx context.Context) (*pgx.Conn, error)
 	pool     *pgxpool.Pool
@@ -50,7 +55,7 @@ type Bell struct {
 // NewBell makes a bell that dials its own connection with dial and sends its probes
 // and its rings to other hosts through pool.
 func NewBell(dial func(ctx context.Context) (*pgx.Conn, error), pool *pgxpool.Pool, instance string, log *slog.Logger) *Bell {
-	return &Bell{Heard: make(chan int, 1), dial: dial, pool: pool, instance: instance, log: log, echo: make(chan string, 4)}
+	return &Bell{Heard: make(chan int, 1), HeardJobs: make(chan int, 1), dial: dial, pool: pool, instance: instance, log: log, echo: make(chan string, 4)}
 }
 
 // Up reports whether LISTEN was proven to be heard on the present connection.
@@ -106,7 +111,7 @@ func (b *Bell) listen(ctx context.Context, again bool) error {
 	if again && b.Reconnected != nil {
 		b.Reconnected()
 	}
-	b.rung() // whatever was missed before this connection listened
+	rung(b.Heard) // whatever was missed before this connection listened
 	go func() { stop(b.probe(ctx)) }()
 	for {
 		n, err := conn.WaitForNotification(ctx)
@@ -126,21 +131,28 @@ func (b *Bell) listen(ctx context.Context, again bool) error {
 			if b.Rang != nil {
 				b.Rang()
 			}
-			b.rung()
+			if n.Payload != jobMark {
+				rung(b.Heard)
+				continue
+			}
+			if b.Work != nil {
+				b.Work()
+			}
+			rung(b.HeardJobs)
 		}
 	}
 }
 
-// rung counts one more bell for whoever reads Heard; it never blocks.
-func (b *Bell) rung() {
+// rung counts one more bell for whoever reads heard; it never blocks.
+func rung(heard chan int) {
 	n := 1
 	select {
-	case had := <-b.Heard:
+	case had := <-heard:
 		n += had
 	default:
 	}
 	select {
-	case b.Heard <- n:
+	case heard <- n:
 	default:
 	}
 }

@@ -30,8 +30,9 @@ type Loop struct {
 
 	bells   bells
 	traffic traffic
-	busy    bool // the last windows found enough to go on without bells
-	wary    bool // somebody may have emitted in silence and not committed yet
+	busy    bool      // the last windows found enough to go on without bells
+	wary    bool      // somebody may have emitted in silence and not committed yet
+	lookBy  time.Time // bells of jobs ask for a look by then; zero: none does
 	windows int
 }
 
@@ -50,17 +51,23 @@ func (l *Loop) Run(ctx context.Context) error {
 		if l.busy { // the next window, before the silence runs out
 			wait = min(firstRetry, wait)
 		}
+		if !l.lookBy.IsZero() {
+			wait = min(wait, time.Until(l.lookBy))
+		}
 		rung := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case n := <-l.Bell.Heard:
 			rung = true
-			for range n {
-				l.bells.heard(time.Now())
+			l.bells.heard(time.Now(), n)
+		case n := <-l.Bell.HeardJobs:
+			if l.later(n) {
+				continue
 			}
 		case <-time.After(wait):
 		}
+		l.lookBy = time.Time{}
 		found, err := l.once(ctx, rung, &nextTick)
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -81,6 +88,20 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.wary = false
 		}
 	}
+}
+
+// later reports whether the look for bells of jobs may wait for a moment: the jobs have
+// been asked for, and a look now would only be in their way.
+func (l *Loop) later(n int) bool {
+	now := time.Now()
+	l.bells.heard(now, n)
+	if l.busy || l.bells.crowded(now) || !l.lookBy.IsZero() && !now.Before(l.lookBy) {
+		return false
+	}
+	if l.lookBy.IsZero() {
+		l.lookBy = now.Add(jobsFirst)
+	}
+	return true
 }
 
 // every is the longest pause between two looks.

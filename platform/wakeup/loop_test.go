@@ -62,7 +62,7 @@ func run(t *testing.T, up bool, d *days) (ring func(), stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	return d.Bell.rung, func() {
+	return func() { rung(d.Bell.Heard) }, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run = %v", err)
@@ -297,5 +297,39 @@ func TestLoopHushesACrowd(t *testing.T) {
 		if i := slices.IndexFunc(d.looks, func(at time.Duration) bool { return at >= d.arms[0] }); i < 0 || d.looks[i]-d.arms[0] > time.Millisecond {
 			t.Error("no look right after it was armed")
 		}
+	})
+}
+
+// A bell of jobs does not look at once, since the jobs have been asked for: once a
+// moment later, however many follow each other; a crowd of them is a crowd.
+func TestBellsOfJobsLookLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &days{}
+		_, stop := run(t, true, d)
+		time.Sleep(5 * time.Second) // it has come to rest
+		synctest.Wait()
+		before, since := len(d.looks), time.Since(d.began)
+		for range 8 {
+			d.Bell.HeardJobs <- 1
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(100 * time.Microsecond)
+		synctest.Wait()
+		d.mu.Lock()
+		var at []time.Duration
+		for _, l := range d.looks[before:] {
+			at = append(at, l-since)
+		}
+		hushed := len(d.hush)
+		d.mu.Unlock()
+		if len(at) < 2 || at[0] != jobsFirst {
+			t.Errorf("looks after bells each 2 ms: %v, the first after %v", at, jobsFirst)
+		}
+		d.Bell.HeardJobs <- crowd
+		synctest.Wait()
+		if len(d.hush) == hushed {
+			t.Error("a crowd of jobs was not met by a window")
+		}
+		stop()
 	})
 }

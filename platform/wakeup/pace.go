@@ -11,6 +11,7 @@ const (
 	bustle     = 10                     // this many events in the last ten windows are worth another
 	deafPoll   = 100 * time.Millisecond // the look's interval while LISTEN is not heard
 	firstRetry = time.Millisecond
+	jobsFirst  = 5 * time.Millisecond // a look because of jobs comes so long after they were asked for
 )
 
 // after is how long to wait before looking again when the last idle looks found
@@ -68,9 +69,11 @@ type bells struct {
 	bustle time.Time
 }
 
-func (b *bells) heard(now time.Time) {
-	b.at[b.next] = now
-	b.next = (b.next + 1) % crowd
+func (b *bells) heard(now time.Time, n int) {
+	for range min(n, crowd) {
+		b.at[b.next] = now
+		b.next = (b.next + 1) % crowd
+	}
 }
 
 // crowded reports whether as many bells as a crowd came within the last second.

@@ -73,7 +73,7 @@ func TestBellsAreACrowdWhenManyComeInASecond(t *testing.T) {
 		}
 		for range tt.bells {
 			now = now.Add(tt.apart)
-			b.heard(now)
+			b.heard(now, 1)
 		}
 		if got := b.crowded(now.Add(tt.later)); got != tt.want {
 			t.Errorf("%s: crowded = %v, want %v", tt.name, got, tt.want)

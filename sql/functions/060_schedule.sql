@@ -144,7 +144,7 @@ create or replace function pgmill.ring_if_armed() returns void
 language plpgsql volatile
 as $$
 begin
-  if pg_sequence_last_value('pgmill.bell'::regclass) > date_part('epoch', clock_timestamp()) then
+  if pg_sequence_last_value('pgmill.event_id') < pg_sequence_last_value('pgmill.bell'::regclass) then
     perform pgmill.ring();
   end if;
 end $$;

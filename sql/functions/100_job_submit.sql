@@ -47,15 +47,16 @@ begin
   return true;
 end $$;
 
--- Wakes the hosts at the commit, if any sleeps (see pgmill.ring). Takes an event's number,
--- for that is what the bell goes by: armed for so many, it falls silent when no host
--- has renewed it.
+-- Wakes the hosts at the commit, if any sleeps, as pgmill.ring does but by a bell of jobs'
+-- own: no look at events comes between. Takes an event's number, for that is what the
+-- bell goes by: armed for so many, it falls silent when no host has renewed it.
 create or replace function pgmill.ring_for_jobs() returns void
 language plpgsql volatile
 as $$
 begin
-  if nextval('pgmill.event_id') < pg_sequence_last_value('pgmill.bell'::regclass) then
-    perform pgmill.ring();
+  if nextval('pgmill.event_id') < pg_sequence_last_value('pgmill.bell'::regclass)
+     and current_setting('pgmill.quiet', true) is distinct from 'on' and pg_notification_queue_usage() < 0.5 then
+    perform pg_notify('pgmill', 'j');
   end if;
 end $$;
 
