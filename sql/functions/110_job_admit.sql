@@ -233,7 +233,7 @@ begin
                jsonb_strip_nulls(jsonb_build_object('job', g.job, 'attempt', g.attempt, 'scope', g.scope, 'key', g.key, 'suspect', nullif(starts_with(g.demand, '!'), false))),
                g.topic, 'job', 1, pgmill.job_claim_key(g.job), b'01000001'
           from gone g
-          join pgmill.job j on j.id = g.job and j.state = 'PENDING' -- or a cancel met the settle that put it here
+          join pgmill.job j on j.id = g.job and j.state || '' = 'PENDING' -- or a cancel met the settle that put it here; by its id alone: few may have waited when the statistics were taken
         returning id, args, kind
       ), moved as (
         insert into pgmill.lane (topic, priority, demand, scope, n, vt, low, mark, mark_xid)

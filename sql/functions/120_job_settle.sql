@@ -40,7 +40,7 @@ begin
       update pgmill.job j
          set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
              instance = g.instance, output = g.output
-        from gone g where j.id = g.job and j.state = 'PENDING'
+        from gone g where j.id = g.job and j.state || '' = 'PENDING' -- by its id alone: few may have waited when the statistics were taken
       returning g.id, j.id as job, j.state, j.scope, j.topic, j.unique_key
     ), freed as (
       delete from pgmill.job_unique u using ended e
@@ -62,7 +62,7 @@ begin
                   when v.rest is not null then 'PENDING'
                   when g.reason in ('timeout', 'deadline') then 'TIMEOUT' else 'FAILED' end as next
         from gone g
-        join pgmill.job j on j.id = g.job and j.state = 'PENDING'
+        join pgmill.job j on j.id = g.job and j.state || '' = 'PENDING'
         left join pgmill.topic t on t.name = j.topic
        cross join lateral (select case when g.outcome = 'failed' then
                                     pgmill.job_rest(g.attempt, coalesce(j.max_attempts, t.max_attempts, 3), coalesce(t.backoff, interval '1 second'), coalesce(t.backoff_max, interval '5 minutes'),
@@ -114,15 +114,31 @@ as $$
                    and exists (select from pgmill.job_attempt a where a.job = again.job and a.reason = 'host_lost') then '!' else '^' end || pgmill.plain_demand(again.demand)
 $$;
 
--- The last statement of a handler's own transaction: the job's end and the fence.
+-- The last statement of a handler's own transaction: the job's end and the fence. What
+-- end_claims does for many that went well, by plain statements of one row.
 create or replace function pgmill.settle_job(claim bigint, output jsonb) returns void
 language plpgsql volatile
 as $$
+declare
+  g record;
+  e record;
 begin
-  perform from pgmill.end_claims(array[settle_job.claim], null, null, null, array[settle_job.output]);
+  delete from pgmill.river_job j where j.id = settle_job.claim and j.state = 'running'
+  returning j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance into g;
+  if found then
+    update pgmill.job j
+       set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
+           instance = g.instance, output = settle_job.output
+     where j.id = g.job and j.state || '' = 'PENDING'
+    returning j.scope, j.topic, j.unique_key into e;
+  end if;
   if not found then
     raise exception using errcode = 'MI101', message = 'the claim is gone';
   end if;
+  if e.unique_key is not null then
+    delete from pgmill.job_unique u where u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = g.job;
+  end if;
+  perform pgmill.unblock();
 end $$;
 
 -- Cancels a job that has not ended: what waits never starts, of what runs the holder is
@@ -288,7 +304,7 @@ begin
   ), ended as (
     update pgmill.job j
        set state = 'TIMEOUT', reason = case when j.deadline_at <= now() then 'deadline' else d.reason end, finished_at = clock_timestamp(), updated_at = clock_timestamp()
-      from due d where j.id = d.job and j.state = 'PENDING'
+      from due d where j.id = d.job and j.state || '' = 'PENDING'
     returning j.id, j.scope, j.topic, j.state, j.reason, j.attempt, j.trace_id, j.unique_key
   ), freed as (
     delete from pgmill.job_unique u using ended e where e.unique_key is not null and u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = e.id
