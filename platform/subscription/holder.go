@@ -263,10 +263,24 @@ func (h *holder) unchanged(ctx context.Context, q *db.Queries) error {
 	return err
 }
 
+// still is unchanged for what is written about the shard's events with no cursor's n to
+// refuse it: it stays so until the commit.
+func (h *holder) still(ctx context.Context, q *db.Queries) error {
+	version, err := q.ShardLock(ctx, db.ShardLockParams{Name: h.sub.Name, No: h.no})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && version != h.st.Version {
+		return errMoved
+	}
+	return err
+}
+
 // note writes down which event is handled next, so that a host's death with it counts.
 func (h *holder) note(ctx context.Context, e platform.Event) error {
 	return h.write(ctx, func(tx pgx.Tx) error {
-		return db.New(tx).ShardNote(ctx, db.ShardNoteParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no, Pos: e.Pos})
+		q := db.New(tx)
+		if err := h.still(ctx, q); err != nil {
+			return err
+		}
+		return q.ShardNote(ctx, db.ShardNoteParams{Claim: h.claim.ID, Name: h.sub.Name, No: h.no, Pos: e.Pos})
 	})
 }
 

@@ -46,7 +46,14 @@ func (h *holder) fail(ctx context.Context, e platform.Event, tries int32, f *fai
 		ms := wait.Milliseconds()
 		p.WaitMs = &ms
 	}
-	if err := h.write(ctx, func(tx pgx.Tx) error { return db.New(tx).ShardFail(ctx, p) }); err != nil {
+	err := h.write(ctx, func(tx pgx.Tx) error {
+		q := db.New(tx)
+		if err := h.still(ctx, q); err != nil {
+			return err
+		}
+		return q.ShardFail(ctx, p)
+	})
+	if err != nil {
 		return fmt.Errorf("write down a failure: %w", err)
 	}
 	if verdict == Hold && h.Observe.Stopped != nil {
@@ -61,7 +68,7 @@ func (h *holder) park(ctx context.Context, e platform.Event, tries int32, reason
 	key := h.orderKey(e)
 	err = h.write(ctx, func(tx pgx.Tx) error {
 		q := db.New(tx)
-		if err := h.unchanged(ctx, q); err != nil {
+		if err := h.still(ctx, q); err != nil {
 			return err
 		}
 		parked, err = q.ShardPark(ctx, db.ShardParkParams{Name: h.sub.Name, No: h.no, Pos: e.Pos, Key: key, Attempts: tries, Reason: string(reason)})
@@ -155,6 +162,9 @@ func (h *holder) replay(ctx context.Context, key string) error {
 	h.failedOnce(e, f)
 	return h.write(ctx, func(tx pgx.Tx) error {
 		q := db.New(tx)
+		if err := h.still(ctx, q); err != nil {
+			return err
+		}
 		if _, err := q.ShardPark(ctx, db.ShardParkParams{Name: h.sub.Name, No: h.no, Pos: e.Pos, Key: key, Attempts: 1, Reason: string(f.reason)}); err != nil {
 			return err
 		}

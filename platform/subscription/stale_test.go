@@ -3,6 +3,7 @@ package subscription_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -92,6 +93,51 @@ func TestF49StaleSettleIsRefused(t *testing.T) {
 			}
 			if got := log.count("stale writer rejected"); got != tt.said {
 				t.Errorf("%d stale writers rejected; want %d", got, tt.said)
+			}
+		})
+	}
+}
+
+// F49, F09: the same while its handler fails: the failure is not written down, for its
+// position may be another event's by now, or behind the cursor.
+func TestF49StaleFailureIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, sql string
+		poison    platform.Poison
+		calls     int
+		want      string // failing position and attempts, parked events
+	}{
+		{name: "the server crashed", sql: "update pgmill.epoch set n = n + 1", calls: 2, want: "1 1 0"},
+		{name: "the server crashed, the key is parked", sql: "update pgmill.epoch set n = n + 1", poison: platform.Park, calls: 2, want: "0 0 1"},
+		{name: "the cursor was moved on", sql: "select mill.move_subscription('test.one', 'now')", calls: 1, want: "0 0 0"},
+		{name: "the cursor was moved on, the key is not parked", sql: "select mill.move_subscription('test.one', 'now')", poison: platform.Park, calls: 1, want: "0 0 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			entered, leave := make(chan struct{}, 10), make(chan struct{})
+			s := w.sub("test.one", func(_ context.Context, _ pgx.Tx, e platform.Event) error {
+				if e.Target != "e1" {
+					return nil
+				}
+				entered <- struct{}{}
+				<-leave
+				return errors.New("no")
+			})
+			s.MaxAttempts, s.OnPoison, s.Replayable = 1, tt.poison, true
+			w.emit("e1")
+			w.host(s)
+			<-entered
+			w.exec(tt.sql)
+			close(leave)
+			w.emit("e2")
+			w.wait("select exists (select from pgmill.shard where held_at is not null) or exists (select from effect where target = 'e2')")
+			if got := w.callsOf("e1"); got != tt.calls {
+				t.Errorf("e1 was tried %d times; want %d", got, tt.calls)
+			}
+			if got := w.list("select concat_ws(' ', coalesce(failing_pos, 0), attempts, (select count(*) from pgmill.parked_event)) from pgmill.shard"); got != tt.want {
+				t.Errorf("failing position, attempts, parked: %s; want %s", got, tt.want)
 			}
 		})
 	}

@@ -63,6 +63,13 @@ from pgmill.open_shard(@claim, @name, @no) s;
 -- name: ShardVersion :one
 select coalesce(pgmill.shard_version(@name, @no), -1)::int;
 
+-- name: ShardLock :one
+-- As ShardVersion, and it stays so until the commit. No row: the shard is gone.
+select (s.version # coalesce((select e.n from pgmill.epoch e where e.one), 0))::int as version
+from pgmill.shard s
+where s.subscription = @name and s.shard = @no
+for no key update of s;
+
 -- name: ShardNote :exec
 select pgmill.note_shard(@claim, @name, @no, @pos);
 

@@ -88,6 +88,26 @@ func (q *Queries) ShardFail(ctx context.Context, arg ShardFailParams) error {
 	return err
 }
 
+const shardLock = `-- name: ShardLock :one
+select (s.version # coalesce((select e.n from pgmill.epoch e where e.one), 0))::int as version
+from pgmill.shard s
+where s.subscription = $1 and s.shard = $2
+for no key update of s
+`
+
+type ShardLockParams struct {
+	Name string
+	No   int32
+}
+
+// As ShardVersion, and it stays so until the commit. No row: the shard is gone.
+func (q *Queries) ShardLock(ctx context.Context, arg ShardLockParams) (int32, error) {
+	row := q.db.QueryRow(ctx, shardLock, arg.Name, arg.No)
+	var version int32
+	err := row.Scan(&version)
+	return version, err
+}
+
 const shardNote = `-- name: ShardNote :exec
 select pgmill.note_shard($1, $2, $3, $4)
 `
