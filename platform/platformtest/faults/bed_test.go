@@ -170,15 +170,18 @@ type proc struct {
 type hostOptions struct {
 	Subs      []sub
 	Schedules []timed
+	Steps     []string // topics
+	Rate      int      // of each topic, a second
 	Args      []string
 	Failpoint string // as PGMILL_FAILPOINT: name=kill, name=stop:3
+	Clock     string // as clockEnv
 	Unready   bool   // do not wait until it works
 }
 
 // start starts a host and waits until it works.
 func (b *bed) start(o hostOptions) *proc {
 	b.Helper()
-	text, err := json.Marshal(plan{Subs: o.Subs, Schedules: o.Schedules, Args: append([]string{fmt.Sprintf("--lease-ttl=%v", ttl)}, o.Args...)})
+	text, err := json.Marshal(plan{Subs: o.Subs, Schedules: o.Schedules, Steps: o.Steps, Rate: o.Rate, Args: append([]string{fmt.Sprintf("--lease-ttl=%v", ttl)}, o.Args...)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -186,13 +189,16 @@ func (b *bed) start(o hostOptions) *proc {
 	if o.Failpoint != "" {
 		binary, err = withFailpoints()
 	}
+	if o.Clock != "" {
+		binary, err = withClock()
+	}
 	if err != nil {
 		b.Fatal(err)
 	}
 	p := &proc{t: b.T, out: &journal{ready: make(chan struct{})}, done: make(chan struct{})}
 	p.cmd = exec.Command(binary)
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PGMILL_") })
-	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+b.dsn, "PGMILL_LISTEN_URL="+pgtest.Listen(b.T, b.dsn), "PGMILL_FAILPOINT="+o.Failpoint)
+	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+b.dsn, "PGMILL_LISTEN_URL="+pgtest.Listen(b.T, b.dsn), "PGMILL_FAILPOINT="+o.Failpoint, clockEnv+"="+o.Clock)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -266,6 +272,7 @@ type journal struct {
 	ready chan struct{}
 	works bool
 	id    string
+	at    time.Time
 }
 
 func (j *journal) Write(b []byte) (int, error) {
@@ -273,9 +280,12 @@ func (j *journal) Write(b []byte) (int, error) {
 	defer j.mu.Unlock()
 	j.text.Write(b)
 	for line := range bytes.Lines(b) {
-		var said struct{ Msg, Instance string }
+		var said struct {
+			Time          time.Time
+			Msg, Instance string
+		}
 		if json.Unmarshal(line, &said) == nil && said.Msg == "host works" && !j.works {
-			j.works, j.id = true, said.Instance
+			j.works, j.id, j.at = true, said.Instance, said.Time
 			close(j.ready)
 		}
 	}
@@ -286,6 +296,13 @@ func (j *journal) instance() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.id
+}
+
+// clock is what the host's clock said when it began to work.
+func (j *journal) clock() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.at
 }
 
 // said counts the lines that hold a text.
@@ -307,7 +324,7 @@ func (j *journal) tail(n int) string {
 
 // withFailpoints builds this test binary once more, with the fail points in it.
 var withFailpoints = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "pgmill-faults-")
+	dir, err := builds()
 	if err != nil {
 		return "", err
 	}
@@ -316,11 +333,17 @@ var withFailpoints = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build with fail points: %w\n%s", err, out)
 	}
-	failpointDir = dir
 	return binary, nil
 })
 
-var failpointDir string // removed by TestMain
+// builds is the folder of what was built here; TestMain removes it.
+var builds = sync.OnceValues(func() (string, error) {
+	var err error
+	buildDir, err = os.MkdirTemp("", "pgmill-faults-")
+	return buildDir, err
+})
+
+var buildDir string
 
 // fleet keeps a number of hosts alive, as a supervisor does.
 type fleet struct {

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 		_ = f.Value.Set("5") // they wait for leases more than they compute
 	}
 	code := m.Run()
-	if failpointDir != "" {
-		_ = os.RemoveAll(failpointDir)
+	if buildDir != "" {
+		_ = os.RemoveAll(buildDir)
 	}
 	os.Exit(code)
 }
@@ -50,12 +50,19 @@ func soaking() bool { return os.Getenv("PGMILL_SOAK") != "" }
 type plan struct {
 	Subs      []sub
 	Schedules []timed
+	Steps     []string // topics
+	Rate      int
 	Args      []string // flags of host worker
 }
 
 // timed is a schedule with the handler act.
 type timed struct {
 	Name, Cron string
+}
+
+// work is what a job is given.
+type work struct {
+	Name string `json:"name"`
 }
 
 // sub is a subscription with the handler act.
@@ -109,6 +116,15 @@ func hostMain(text string) error {
 			Handle: func(ctx context.Context, tx pgx.Tx, t platform.Tick) error {
 				return act(ctx, tx, side, s.Name, t.Event)
 			}})
+	}
+	for _, topic := range p.Steps {
+		platform.Register(platform.Step[work, struct{}]{Topic: topic, Rate: p.Rate, Run: func(ctx context.Context, a *platform.Attempt, in work) (struct{}, error) {
+			if topic == "job.test.flaky" && a.Number == 1 {
+				return struct{}{}, errors.New("refused")
+			}
+			_, err := side.Exec(ctx, "insert into effect (sub, key) values ($1, $2)", topic, in.Name)
+			return struct{}{}, err
+		}})
 	}
 	os.Args = append([]string{"host", "worker", "--addr=127.0.0.1:0", "--log-format=json", "--poll-interval=200ms"}, p.Args...)
 	host.Main()
