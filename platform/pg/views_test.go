@@ -106,6 +106,7 @@ func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 		{"health", `select * from mill.health`},
 		{"what waits", `select * from mill.why_not_running limit 100`},
 		{"why one subscription waits", `select * from mill.why_not_running where id = 'sub.7/0'`},
+		{"what would be deleted", `select * from mill.retention_preview`},
 		{"the newest audit rows", `select * from mill.audit order by at desc limit 100`},
 	}
 	for _, tt := range tests {
@@ -173,6 +174,8 @@ func fill(t *testing.T, db db, n int) {
 		`insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, next_at, last_at, last_event)
 			select name, '@daily', 'UTC', 'latest', 100, 'queue', now() + interval '1 hour', now() - interval '1 hour', 7 from pgmill.subscription where name like 'sub.9_'`,
 		`update pgmill.function set kind = 'schedule' where name like 'sub.9_'`,
+		`insert into pgmill.function (name, kind, module, listens) select 'clean.' || c, 'cleanup', 'clean', '{}' from unnest('{jobs,dead_letters,job_keys,idempotency_keys}'::text[]) c`,
+		`insert into pgmill.retention (name, class, scope, keep, batch) select 'clean.' || c, c, 'org:*', '7 days', 1000 from unnest('{jobs,dead_letters,job_keys,idempotency_keys}'::text[]) c`,
 		`analyze`,
 	} {
 		must(t, db, q)

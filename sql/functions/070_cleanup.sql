@@ -2,18 +2,22 @@
 -- leftovers is one entry here. Its rights (900_grants), its preview and its clean-up
 -- follow from it; tables that no entry names cannot be cleaned, whatever their age.
 
--- A class is one table or several, children first. old says, of a row x, that it is in
--- scope $2 and at least as old as $1, by an index in the order of sort; kept_if that it
--- is still needed all the same, and kept_by for what. orgs: an organization may clean
--- its own (N80). at_least is what no manifest goes below.
+-- A class is one table or several, children first. range says, of a row x, that it is in
+-- scope $2 and older than $1, by an index in the order of sort; due what else makes it a
+-- leftover; bare that nothing hangs on it any more; kept_if that it is still needed all
+-- the same, and kept_by for what. old is the first three. The last table of a class is
+-- what it is about: mill.retention_preview counts its rows, whatever hangs on them.
+-- orgs: an organization may clean its own (N80). at_least is what no manifest goes below.
+drop function if exists pgmill.cleanup_classes(); -- its columns were others
 create or replace function pgmill.cleanup_classes()
-returns table (class text, part int, tbl text, old text, sort text, at text, kept_if text, kept_by text, orgs boolean, at_least interval)
+returns table (class text, part int, tbl text, old text, sort text, at text, kept_if text, kept_by text, orgs boolean, at_least interval, range text, due text)
 language sql immutable
 as $$
-  values
+  select v.class, v.part, v.tbl, concat_ws(' and ', v.range, v.due, v.bare), v.sort, v.at, v.kept_if, v.kept_by, v.orgs, v.at_least, v.range, coalesce(v.due, 'true')
+    from (values
     -- A repeated key is known for seven days (mill.emit); one hour more, for emitters
     -- whose transaction began before.
-    ('idempotency_keys', 1, 'event_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', 'x.at', 'x.at', null, null, true, interval '7 days'),
+    ('idempotency_keys', 1, 'event_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', null, null, 'x.at', 'x.at', null, null, true, interval '7 days'),
     -- Processes that are gone. Not while one's claims wait to be rescued, nor within the
     -- hour in which its sessions are still ended.
     ('instances', 1, 'instance_function', 'x.instance = any (array(
@@ -21,29 +25,30 @@ as $$
          where i.kind in (''worker'', ''outside'') and i.scope = $2 and i.since < $1 and i.last_seen < $1 and not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
            and exists (select from pgmill.instance_function f where f.instance = i.id)
            and not pgmill.has_claims(i.id)
-         order by i.since limit 100))', 'x.instance', 'null::timestamptz', null, null, false, interval '1 hour'),
-    ('instances', 2, 'instance', 'x.scope = $2 and x.since < $1 and x.last_seen < $1 and not pgmill.is_live(x.last_seen, x.ttl, x.deregistered_at)
-         and (pgmill.has_claims(x.id) or not exists (select from pgmill.instance_function f where f.instance = x.id))', 'x.since', 'x.last_seen',
+         order by i.since limit 100))', null, null, 'x.instance', 'null::timestamptz', null, null, false, interval '1 hour'),
+    ('instances', 2, 'instance', 'x.scope = $2 and x.since < $1', 'x.last_seen < $1 and not pgmill.is_live(x.last_seen, x.ttl, x.deregistered_at)',
+        '(pgmill.has_claims(x.id) or not exists (select from pgmill.instance_function f where f.instance = x.id))', 'x.since', 'x.last_seen',
         'pgmill.has_claims(x.id)', 'claims', false, interval '1 hour'),
     -- Jobs that have ended, with what is noted of them. Not while a dead letter may be
-    -- retried: that is a clone of the job.
+    -- retried: that is a clone of the job. (No exists: that might read all dead letters.)
     ('jobs', 1, 'job_attempt', 'x.job = any (array(
         select j.id from pgmill.job j
          where j.scope = $2 and j.updated_at < $1 and j.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
            and exists (select from pgmill.job_attempt a where a.job = j.id)
            and not exists (select from pgmill.dead_letter d where d.job = j.id)
-         order by j.updated_at limit 100))', 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
+         order by j.updated_at limit 100))', null, null, 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
     ('jobs', 2, 'job_progress', 'x.job = any (array(
         select j.id from pgmill.job j
          where j.scope = $2 and j.updated_at < $1 and j.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
            and exists (select from pgmill.job_progress a where a.job = j.id)
-         order by j.updated_at limit 100))', 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
-    ('jobs', 3, 'job', 'x.scope = $2 and x.updated_at < $1 and x.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
-         and not exists (select from pgmill.job_attempt a where a.job = x.id and not exists (select from pgmill.dead_letter d where d.job = x.id))
+         order by j.updated_at limit 100))', null, null, 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
+    ('jobs', 3, 'job', 'x.scope = $2 and x.updated_at < $1', 'x.state not in (''PENDING'', ''APPROVAL_REQUIRED'')',
+        'not exists (select from pgmill.job_attempt a where a.job = x.id and not exists (select from pgmill.dead_letter d where d.job = x.id))
          and not exists (select from pgmill.job_progress p where p.job = x.id)', 'x.updated_at', 'x.updated_at',
-        'exists (select from pgmill.dead_letter d where d.job = x.id)', 'dead_letter', true, interval '1 day'),
-    ('dead_letters', 1, 'dead_letter', 'x.scope = $2 and x.died_at < $1', 'x.died_at', 'x.died_at', null, null, true, interval '1 day'),
-    ('job_keys', 1, 'job_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', 'x.at', 'x.at', null, null, true, interval '7 days')
+        '(select true from pgmill.dead_letter d where d.job = x.id) is true', 'dead_letter', true, interval '1 day'),
+    ('dead_letters', 1, 'dead_letter', 'x.scope = $2 and x.died_at < $1', null, null, 'x.died_at', 'x.died_at', null, null, true, interval '1 day'),
+    ('job_keys', 1, 'job_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', null, null, 'x.at', 'x.at', null, null, true, interval '7 days')
+    ) v(class, part, tbl, range, due, bare, sort, at, kept_if, kept_by, orgs, at_least)
 $$;
 
 create or replace function pgmill.has_claims(instance text) returns boolean

@@ -103,7 +103,7 @@ comment on view mill.schedules is 'One row a schedule: when it fires next, and w
 
 create or replace view mill.retention_preview as
 select class, scope, rows, oldest, blocked_by from pgmill.preview_retention();
-comment on view mill.retention_preview is 'What each clean-up would delete now, by class and scope, and what keeps more of it: exact up to a thousand rows, an estimate above, and of organizations the first twenty; null for a statement of its author''s. Class events: how many events no reader needs any more, which host events archive may take.';
+comment on view mill.retention_preview is 'What each clean-up would delete now, by class and scope, and what keeps more of it: exact up to a thousand old rows, of an organization fifty, an estimate above, and of organizations the first twenty; null for a statement of its author''s. Class events: how many events no reader needs any more, which host events archive may take.';
 
 create or replace view mill.audit as
 select at, actor, action, subject, reason from pgmill.audit;
