@@ -1,0 +1,143 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/cleanup"
+	"github.com/pgmill/pgmill/platform/platformtest"
+)
+
+// F44 in its long form: somebody holds an old snapshot while jobs come and end and old
+// ones are deleted, so that nothing of it can be vacuumed. Jobs start as fast at the end
+// as at the start, no batch of the clean-up takes a second, a host says who holds what
+// back; when the holder is gone the dead rows go. PGMILL_SOAK=1: 500 jobs a second for
+// twenty minutes, a million old ones; here a hundred for a few seconds, and 20,000.
+func TestF44OldSnapshotDoesNotSlowJobsAndCleanups(t *testing.T) {
+	t.Parallel()
+	quarter, every, old, within := 2*time.Second, 10*time.Millisecond, 20_000, 5*time.Second // whoever else uses the machine
+	if os.Getenv("PGMILL_SOAK") != "" {
+		quarter, every, old, within = 5*time.Minute, 2*time.Millisecond, 1_000_000, time.Second
+	}
+	w := newWorld(t)
+	w.exec(`insert into pgmill.job (id, topic, state, trace_id, updated_at)
+		select 'old-' || i, 'job.old', 'SUCCEEDED', 't', now() - interval '8 days' - i * interval '1 s' from generate_series(1, $1) i`, old)
+	w.exec(`analyze`)
+	w.host(platform.Step[none, none]{Topic: "job.f44", Run: func(context.Context, *platform.Attempt, none) (none, error) { return none{}, nil }},
+		platform.Cleanup{Name: "test.jobs", Cron: "@yearly", Rule: platform.Rule{Class: "jobs", Keep: 7 * 24 * time.Hour}})
+	holder, err := w.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback(context.Background())
+	if _, err := holder.Exec(t.Context(), `select pg_current_xact_id()`); err != nil { // a writer, too
+		t.Fatal(err)
+	}
+
+	var group sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer group.Wait()
+	defer stop()
+	group.Go(func() {
+		for tick := time.NewTicker(every); ctx.Err() == nil; <-tick.C {
+			if _, err := w.pool.Exec(ctx, `select mill.submit_job('job.f44')`); err != nil && ctx.Err() == nil {
+				t.Errorf("submit: %v", err)
+			}
+		}
+	})
+	longest := make(chan time.Duration, 1)
+	group.Go(func() { longest <- w.cleanAll(ctx, "test.jobs") })
+	p99 := make([]float64, 4)
+	for i := range p99 {
+		from := ask[time.Time](w, `select clock_timestamp()`)
+		<-time.After(quarter)
+		p99[i] = ask[float64](w, `select percentile_cont(0.99) within group (order by extract(epoch from started_at - created_at)::float8) from pgmill.job
+			where topic = 'job.f44' and state = 'SUCCEEDED' and created_at > $1`, from)
+	}
+	took := <-longest
+	t.Logf("p99 from submit to start in each quarter: %.3f s; longest batch of the clean-up %v", p99, took.Round(time.Millisecond))
+	if p99[3] > 3*p99[0]+0.1 {
+		t.Errorf("p99 went from %.3f s to %.3f s", p99[0], p99[3])
+	}
+	if took > within {
+		t.Errorf("a batch of the clean-up took %v", took)
+	}
+	if left := ask[int](w, `select count(*) from pgmill.job where topic = 'job.old'`); left != 0 {
+		t.Errorf("%d old jobs are left", left)
+	}
+	if got := ask[string](w, `with s as materialized (select set_config('pgmill.holder_age', '1 second', false)) select array_to_string(h.reasons, ' ') from s cross join mill.health h where h.component = 'vacuum'`); got != "old_snapshot" {
+		t.Errorf("vacuum is not said to be held back: %q", got)
+	}
+	stop()
+	group.Wait()
+	platformtest.WaitFor(t, w.pool, `select count(*) = 0 from mill.jobs where state in ('PENDING', 'RUNNING')`)
+	const size = `select coalesce(sum(pg_stat_get_dead_tuples(c)), 0)::bigint from unnest('{pgmill.job,pgmill.job_waiting,pgmill.lane}'::regclass[]) c`
+	w.exec(`vacuum pgmill.job, pgmill.job_waiting, pgmill.lane`)
+	dead := ask[int64](w, size)
+	_ = holder.Rollback(t.Context())
+	platformtest.WaitFor(t, w.pool, `select count(*) = 0 from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()`)
+	w.exec(`vacuum pgmill.job, pgmill.job_waiting, pgmill.lane`)
+	if got := ask[int64](w, size); got*10 > dead || dead < int64(old) {
+		t.Errorf("%d dead rows under the snapshot, %d after it", dead, got)
+	}
+}
+
+// cleanAll runs a clean-up tick by tick until nothing is left, and answers how long its
+// longest batch took.
+func (w world) cleanAll(ctx context.Context, name string) (longest time.Duration) {
+	reg := platform.NewRegistry()
+	if err := reg.Add(platform.Cleanup{Name: name, Rule: platform.Rule{Class: "jobs", Keep: 7 * 24 * time.Hour}}); err != nil {
+		w.Error(err)
+		return 0
+	}
+	began, rows := time.Now(), 0
+	e := &cleanup.Engine{Cleanups: platform.Of[platform.Cleanup](reg), Pool: w.pool, Log: slog.New(slog.DiscardHandler), Deleted: func(_ string, n int) {
+		longest, began, rows = max(longest, time.Since(began)), time.Now(), rows+n
+	}}
+	for before := -1; before < rows && ctx.Err() == nil; {
+		before, began = rows, time.Now()
+		if err := e.Clean(ctx, e.Cleanups[0]); err != nil && ctx.Err() == nil {
+			w.Errorf("clean: %v", err)
+		}
+	}
+	return longest
+}
+
+// F44: a job that is put back many times, and one that fails as often as a job may, keep
+// at most a hundred rows of history. PGMILL_SOAK=1: put back five thousand times, and
+// failed a hundred.
+func TestF44HistoryIsBounded(t *testing.T) {
+	t.Parallel()
+	snoozes, fails := 30, 20
+	if os.Getenv("PGMILL_SOAK") != "" {
+		snoozes, fails = 5000, 100
+	}
+	w := newWorld(t)
+	n := 0
+	w.host(platform.Step[none, none]{Topic: "job.f44.snooze", Run: func(context.Context, *platform.Attempt, none) (none, error) {
+		if n++; n <= snoozes {
+			return none{}, platform.Snooze(time.Millisecond)
+		}
+		return none{}, nil
+	}}, platform.Step[none, none]{Topic: "job.f44.fail", Backoff: time.Millisecond, BackoffMax: time.Millisecond, MaxAttempts: fails,
+		Run: func(context.Context, *platform.Attempt, none) (none, error) { return none{}, errors.New("no") }})
+	snoozed, failing := w.submit("job.f44.snooze", `{}`, `{}`), w.submit("job.f44.fail", `{}`, `{}`)
+	for id, state := range map[string]string{snoozed: "SUCCEEDED", failing: "FAILED"} {
+		platformtest.WaitWithin(t, w.pool, 10*time.Minute, `select exists (select from mill.jobs where id = $1 and state = $2)`, id, state)
+		if got := ask[int](w, `select count(*) from pgmill.job_attempt where job = $1`, id); got >= fails {
+			t.Errorf("%s: %d rows of history", state, got)
+		}
+	}
+	if got := ask[string](w, `select concat_ws(' ', s.attempt, f.attempt) from pgmill.job s cross join pgmill.job f where s.id = $1 and f.id = $2`, snoozed, failing); got != fmt.Sprint("1 ", fails) {
+		t.Errorf("attempts: %s; want those that count", got)
+	}
+}
