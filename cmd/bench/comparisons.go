@@ -1,6 +1,10 @@
 package main
 
-import "github.com/pgmill/pgmill/cmd/bench/internal/report"
+import (
+	"slices"
+
+	"github.com/pgmill/pgmill/cmd/bench/internal/report"
+)
 
 // entries is for runs whose row is called as their spec is written.
 func entries(specs ...string) []report.Entry {
@@ -19,9 +23,9 @@ func atMost(of, metric string, want float64) report.Goal {
 	return report.Goal{Of: of, Metric: metric, Op: "<=", Want: want}
 }
 
-// comparisons are what `bench all` measures, and the goals. They take about 25
+// comparisons are what `bench all` measures, and the goals. They take about 30
 // minutes together on two cores.
-var comparisons = append(append(emitComparisons, bellComparisons...), []report.Comparison{
+var comparisons = slices.Concat(emitComparisons, bellComparisons, []report.Comparison{
 	{
 		Name: "advance", Rounds: 3,
 		Runs: entries("advance:backlog", "advance:steps"),
@@ -143,7 +147,7 @@ var comparisons = append(append(emitComparisons, bellComparisons...), []report.C
 		Runs:  entries("process:idle"),
 		Goals: []report.Goal{atMost("process:idle", "core_percent", 1), atMost("process:idle", "statements_s", 5)},
 	},
-}...)
+}, operateComparisons)
 
 // soaks is what `bench soak` measures.
 var soaks = []report.Comparison{{

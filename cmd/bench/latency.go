@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/cmd/bench/internal/lab"
-	"github.com/pgmill/pgmill/platform"
 )
 
 // courier is one way to hand numbered messages over: open starts the receiving
@@ -79,19 +78,8 @@ func (c courier) with(ctx context.Context, r *lab.Run, h *lab.Handover, use func
 }
 
 func openPgmill(ctx context.Context, dsn string, _ *pgxpool.Pool, handled func(int)) (putFunc, func(), error) {
-	sub := bench("bench.latency", ordersPlaced)
-	sub.Handle = func(_ context.Context, _ pgx.Tx, e platform.Event) error {
-		o, err := platform.Data[order](e)
-		if err == nil {
-			handled(o.Order)
-		}
-		return err
-	}
-	stop, err := startHost(ctx, dsn, sub)
-	return func(ctx context.Context, tx pgx.Tx, i int) error {
-		_, err := platform.Emit(ctx, tx, placed(i))
-		return err
-	}, stop, err
+	stop, err := startHost(ctx, dsn, orders(handled))
+	return putOrder, stop, err
 }
 
 func openRiver(t riverTuning) func(context.Context, string, *pgxpool.Pool, func(int)) (putFunc, func(), error) {

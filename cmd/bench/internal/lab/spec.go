@@ -19,6 +19,7 @@ type Spec struct {
 var known = map[string]string{
 	"n":       "operations, events or pairs",
 	"c":       "concurrent clients",
+	"direct":  "1: a DSN past the pooler for LISTEN",
 	"delay":   "commit_delay in microseconds, with commit_siblings = 0, for every session of the run",
 	"subs":    "subscriptions on the stream",
 	"secs":    "length in seconds",
