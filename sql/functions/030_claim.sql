@@ -221,6 +221,8 @@ begin
   commit;
   rescued := rescued + pgmill.sweep_jobs(me);
   commit;
+  perform pgmill.remove_lanes();
+  commit;
   perform pgmill.finish_reshard(r.subscription) from pgmill.reshard r;
   select d.claims into claims from pgmill.derive_claims() d;
   perform pgmill.doze();

@@ -20,19 +20,27 @@ as $$
                                                         'placement', nullif(placement, '{}'), 'pool', pool, 'worker', worker))::text end
 $$;
 
--- A lane is open when it has a row. It is made by who first needs it; if another
+-- A lane is open when it has a row, and the newest is not a closed one's (mark below 0,
+-- see pgmill.remove_lanes). It is made, or opened again, by who first needs it; if another
 -- transaction is at it and has not committed, false: nobody waits for that one. Those
--- that commit at once (mine) make it beside that, so that it opens within a poll.
+-- that commit at once (mine) make it beside that, so that it opens within a poll. False,
+-- too, in a transaction whose snapshot is older than its number may be. The caller has a
+-- number.
 create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text, mine boolean default false) returns boolean
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 as $$
 #variable_conflict use_column
+declare
+  newest record;
 begin
-  perform from pgmill.lane l
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return false;
+  end if;
+  select l.n, l.vt, l.low, l.mark into newest from pgmill.lane l
     where l.topic = open_lane.topic and l.priority = open_lane.priority and l.demand = open_lane.demand and l.scope = open_lane.scope
     order by l.n desc limit 1;
-  if found then
+  if newest.mark >= 0 then
     return true;
   end if;
   if not pg_try_advisory_xact_lock(hashtextextended('pgmill.lane ' || concat_ws(' ', open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope), 0)) then
@@ -42,7 +50,8 @@ begin
   else
     mine := false;
   end if;
-  insert into pgmill.lane (topic, priority, demand, scope, n) values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, mine::int)
+  insert into pgmill.lane (topic, priority, demand, scope, n, vt, low)
+  values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, coalesce(newest.n + 1000000 * (1 + mine::int), mine::int), coalesce(newest.vt, 0), coalesce(newest.low, 0))
   on conflict do nothing;
   return true;
 end $$;
