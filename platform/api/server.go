@@ -53,6 +53,7 @@ func (s *Server) Mount(e *echo.Echo) {
 		{http.MethodPost, "/api/v1/jobs", submit, s.submitJob},
 		{http.MethodGet, "/api/v1/jobs", read, s.listJobs},
 		{http.MethodGet, "/api/v1/jobs/:id", read, s.getJob},
+		{http.MethodGet, "/api/v1/jobs/:id/output", read, s.output},
 		{http.MethodGet, "/api/v1/jobs/:id/decisions", read, s.decisions},
 		{http.MethodPost, "/api/v1/jobs/:id/cancel", operate, s.cancelJob},
 		{http.MethodGet, "/api/v1/traces/:id", read, s.trace},

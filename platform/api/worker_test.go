@@ -74,7 +74,7 @@ func TestRefusedWorkerCalls(t *testing.T) {
 		{"a job that there is not", "complete", `{"id": "a", "token": "1-x"}`, 404, "not_found"},
 		{"a name twice", "complete", `{"id": "a", "id": "b", "token": "1-x"}`, 400, "duplicate_key"},
 		{"NUL", "complete", `{"id": "a", "token": "1-x", "output": {"a": "\u0000"}}`, 400, "invalid_json"},
-		{"an output that is too large", "complete", `{"id": "a", "token": "1-x", "output": "` + strings.Repeat("a", 262144) + `"}`, 413, "too_large"},
+		{"an output that is too large", "complete", `{"id": "a", "token": "1-x", "output": "` + strings.Repeat("a", 2<<20) + `"}`, 413, "too_large"},
 		{"a reason that is no code", "fail", `{"id": "a", "token": "1-x", "reason": "It broke"}`, 400, "invalid_field"},
 		{"no reason", "fail", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
 		{"no percent", "progress", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},

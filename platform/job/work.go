@@ -18,6 +18,7 @@ import (
 const (
 	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('application_name', $2, true), pg_backend_pid()"
 	sqlSettle = "select pgmill.settle_job($1, $2)"
+	sqlLarge  = "select pgmill.settle_large($1, $2)"
 )
 
 // patience is how long a handler has to come back after its context ended.
@@ -110,7 +111,11 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task) end 
 		return e.judge(ctx, t, nil, err)
 	}
 	b := claim.AsHost(e.role(step))
-	b.Queue(sqlSettle, t.Claim, []byte(out))
+	settle := sqlSettle
+	if len(out) > platform.MaxOutput {
+		settle = sqlLarge
+	}
+	b.Queue(settle, t.Claim, []byte(out))
 	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.LeaseTTL)
 	defer cancel()
 	switch err := s.Commit(commit, b); {

@@ -128,12 +128,17 @@ as $$
 declare
   l record;
   ended text; -- a record that was not assigned has no fields to ask for
+  bytes int;
 begin
-  if octet_length(output::text) > 262144 then
-    raise exception using errcode = 'MI002', message = 'output is larger than 256 KiB: store it and point to it';
+  bytes := octet_length(output::text);
+  if bytes > 33554432 then
+    raise exception using errcode = 'MI002', message = 'output is larger than 32 MiB: store it elsewhere and point to it';
   end if;
   select * into l from pgmill.leased(complete_job.id, complete_job.token);
-  if l.mine then
+  if l.mine and bytes > 262144 then
+    perform pgmill.settle_large(l.claim, complete_job.output);
+    return 'SUCCEEDED';
+  elsif l.mine then
     select e.state into ended from pgmill.end_claims(array[l.claim], null, null, null, array[complete_job.output]) e;
   end if;
   if not l.mine or ended is null then
