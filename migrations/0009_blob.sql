@@ -35,3 +35,6 @@ create table pgmill.topic_timeout (
   scope          text not null default 'install',
   trace_id       text
 );
+
+-- When the job's time is over, however often its outside worker renews.
+alter table pgmill.job_lease add column over_at timestamptz;

@@ -32,7 +32,8 @@ type Step[In, Out any] struct {
 	Run func(ctx context.Context, a *Attempt, in In) (Out, error)
 
 	// MaxAttempts bounds the tries of a job that does not say; 0 means 3. A host that
-	// dies with a job counts as one.
+	// dies with a job counts as one. What mill.set_timeouts says of the topic counts before
+	// this and Timeout.
 	MaxAttempts int
 	// Backoff is the rest after the first failure, doubled each time up to BackoffMax, up
 	// to a quarter less at random; 0 means 1 s and 5 min.

@@ -65,7 +65,7 @@ begin
         join pgmill.job j on j.id = g.job and j.state = 'PENDING'
         left join pgmill.topic t on t.name = j.topic
        cross join lateral (select case when g.outcome = 'failed' then
-                                    pgmill.job_rest(g.attempt, coalesce(j.max_attempts, t.max_attempts, 3), coalesce(t.backoff, interval '1 second'), coalesce(t.backoff_max, interval '5 minutes'),
+                                    pgmill.job_rest(g.attempt, coalesce(j.max_attempts, (select o.max_attempts from pgmill.topic_timeout o where o.topic = j.topic), t.max_attempts, 3), coalesce(t.backoff, interval '1 second'), coalesce(t.backoff_max, interval '5 minutes'),
                                                     t.retry_on, g.reason, g.final, random())
                                   when g.outcome = 'released' then g.rest_ms * interval '1 ms' end as rest) v
     ), ended as (

@@ -16,3 +16,4 @@ comment on function mill.set_pools(jsonb, text) is 'Sets which topics go to whic
 comment on function mill.put_blob(bytea, jsonb) is 'Stores at most 32 MiB in the caller''s transaction and answers a pointer. Options: content_type, scope, trace_id, retention: short (a day), standard (7), audit (30).';
 comment on function mill.blob(text) is 'What there is at a pointer: whose, what, how large, its hash, until when; nulls if there is none (any more).';
 comment on function mill.read_blob(text, bigint, int) is 'A piece of what is at a pointer, from a byte on; empty at its end, null if there is none.';
+comment on function mill.set_timeouts(jsonb, text) is 'Sets how long jobs of topics may run and wait and how often they are retried, where they do not say; an invalid document is refused with MI001, each fault by its path, and changes nothing. Answers the version.';

@@ -219,6 +219,7 @@ type PgmillJobLease struct {
 	Token  string
 	Ttl    time.Duration
 	Until  time.Time
+	OverAt *time.Time
 }
 
 type PgmillJobProgress struct {
