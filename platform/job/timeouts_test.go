@@ -104,6 +104,42 @@ func TestTimeoutsCount(t *testing.T) {
 	}
 }
 
+// C46, C47: an outside worker that renews for ever has a job for no longer than it may
+// run; then it is a failed attempt, and past the deadline the end.
+func TestOutsideWorkersTimeIsOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	me := w.rescuer()
+	for _, tt := range []struct{ options, move, state, reason string }{
+		{`{"max_runtime_ms":3600000,"max_attempts":1}`, ``, "TIMEOUT", "timeout"},
+		{`{"max_runtime_ms":3600000,"max_attempts":2}`, ``, "PENDING", "timeout"},
+		{`{"deadline_ms":3600000,"max_attempts":2}`, `update pgmill.job set deadline_at = now() - interval '1 s' where id = $1`, "TIMEOUT", "deadline"},
+		{`{"max_attempts":2}`, `update pgmill.job_lease set until = now() where $1 <> ''`, "PENDING", "host_lost"},
+	} {
+		id := w.submit("job.over", `{}`, tt.options)
+		_, token := w.claimed("job.over")
+		w.exec(`select mill.renew_jobs(array[$1], array[$2])`, id, token)
+		if !ask[bool](w, `select l.until <= coalesce(l.over_at, 'infinity') and l.until > now() + interval '50 s' from pgmill.job_lease l where token = $1`, token) {
+			t.Errorf("%s: the lease is not for as long as it may be", tt.options)
+		}
+		w.exec(`update pgmill.job_lease set over_at = now() where over_at is not null and token = $1`, token)
+		if tt.move != "" {
+			w.exec(tt.move, id)
+		}
+		if tt.reason != "host_lost" {
+			w.exec(`select mill.renew_jobs(array[$1], array[$2])`, id, token)
+			if !ask[bool](w, `select cancelled from mill.renew_jobs(array[$1], array[$2])`, id, token) {
+				t.Errorf("%s: it may go on", tt.options)
+			}
+		}
+		w.exec(`select pgmill.rescue_jobs($1)`, me)
+		if got := ask[string](w, `select state || ' ' || reason from pgmill.job where id = $1`, id); got != tt.state+" "+tt.reason {
+			t.Errorf("%s: it is %s, want %s %s", tt.options, got, tt.state, tt.reason)
+		}
+		w.exec(`select mill.cancel($1)`, id)
+	}
+}
+
 // A host goes by the configured timeout and not by its step's.
 func TestHostsGoByTheConfiguredTimeout(t *testing.T) {
 	t.Parallel()

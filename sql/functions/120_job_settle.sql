@@ -245,7 +245,8 @@ begin
   return rescued;
 end $$;
 
--- Takes claims of jobs back from hosts and workers whose lease is gone. The caller's own
+-- Takes claims of jobs back from hosts and workers whose lease is gone; an outside
+-- worker's is gone when the job's time is over, too. The caller's own
 -- lease is fit for it: pgmill.rescue has seen to that.
 create or replace function pgmill.rescue_jobs(me text) returns int
 language plpgsql volatile
@@ -253,9 +254,10 @@ set enable_seqscan = off
 as $$
 declare
   dead bigint[];
+  reasons text[];
 begin
   with gone as (
-    select j.id from pgmill.river_job j
+    select j.id, j.args ->> 'job' as job from pgmill.river_job j
      where j.state = 'running' and j.queue = 'job'
        and case when exists (select from pgmill.job_lease l where l.claim = j.id)
                 then (select l.until <= now() from pgmill.job_lease l where l.claim = j.id)
@@ -263,11 +265,14 @@ begin
                                     and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) end
      limit 10000 for update of j skip locked
   )
-  select array_agg(id) into dead from gone;
+  select array_agg(g.id), array_agg(case when j.deadline_at <= now() then 'deadline'
+                                         when exists (select from pgmill.job_lease l where l.claim = g.id and l.over_at <= now()) then 'timeout' else 'host_lost' end)
+    into dead, reasons
+    from gone g left join pgmill.job j on j.id = g.job;
   if dead is null then
     return 0;
   end if;
-  perform from pgmill.end_claims(dead, array_fill('failed'::text, array[cardinality(dead)]), array_fill('host_lost'::text, array[cardinality(dead)]),
+  perform from pgmill.end_claims(dead, array_fill('failed'::text, array[cardinality(dead)]), reasons,
                                  array_fill(false, array[cardinality(dead)]), array_fill(null::jsonb, array[cardinality(dead)]));
   return cardinality(dead);
 end $$;

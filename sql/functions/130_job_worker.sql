@@ -1,6 +1,6 @@
 -- Outside workers: programs in any language that claim jobs by SQL, or by HTTP, which
 -- is these functions behind a route. A claim is good for lease_secs from each renewal
--- and has a token that only its holder knows; a call without the right one, or after the
+-- but for no longer than the job may run; its token only its holder knows; a call without the right one, or after the
 -- lease was lost, is refused with MI101.
 
 create or replace function mill.claim_jobs(worker text, topics text[], n int default 1, lease_secs int default 60)
@@ -37,9 +37,10 @@ begin
   with got as materialized (
     select * from pgmill.admit(claim_for.worker, claim_for.topics, claim_for.n, claim_for.pools, claim_for.labels)
   ), leased as (
-    insert into pgmill.job_lease (claim, worker, token, ttl, until)
+    insert into pgmill.job_lease (claim, worker, token, ttl, until, over_at)
     select g.claim, claim_for.worker, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex'),
-           claim_for.lease_secs * interval '1 second', now() + claim_for.lease_secs * interval '1 second'
+           claim_for.lease_secs * interval '1 second', least(now() + claim_for.lease_secs * interval '1 second', g.deadline_at, now() + g.max_runtime),
+           least(g.deadline_at, now() + g.max_runtime)
       from got g
     returning claim, token
   )
@@ -89,7 +90,7 @@ begin
   for i in 1..cardinality(ids) loop
     select * into l from pgmill.leased(ids[i], tokens[i]);
     if l.mine then
-      update pgmill.job_lease x set until = now() + x.ttl where x.claim = l.claim;
+      update pgmill.job_lease x set until = least(now() + x.ttl, x.over_at) where x.claim = l.claim;
       update pgmill.instance y set last_seen = now() from pgmill.job_lease x
        where x.claim = l.claim and y.kind = 'outside' and y.id = x.worker and y.last_seen < now() - interval '1 second';
     end if;
