@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
@@ -18,6 +19,8 @@ type Server struct {
 	Log      *slog.Logger
 	Bell     *Bell           // rung when there may be jobs; nil: looked for only
 	Stopping context.Context // its end sends those who wait home; nil: never
+
+	BodyTimeout time.Duration // how long a request's body may take to arrive; 0 means 15 s
 
 	schemas schemas
 }
@@ -44,7 +47,7 @@ var roles = map[string][]right{
 // Mount adds the routes.
 func (s *Server) Mount(e *echo.Echo) {
 	e.HTTPErrorHandler = s.fail
-	e.Use(s.onlyAPI(s.origin), s.onlyAPI(s.authenticate))
+	e.Use(s.onlyAPI(s.hurry), s.onlyAPI(s.origin), s.onlyAPI(s.authenticate))
 	for _, r := range []struct {
 		method, path string
 		right        right

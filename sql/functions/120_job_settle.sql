@@ -320,12 +320,12 @@ begin
         and not exists (select from pgmill.instance_function f where f.function = wait_reason.topic) then
     return 'no_pool_mapping';
   elsif not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                     where f.function = wait_reason.topic and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+                     where f.function = wait_reason.topic and pgmill.serves(i.id, wait_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return case when exists (select from pgmill.topic t where t.name = wait_reason.topic) then 'no_live_host' else 'no_workers' end;
   elsif pgmill.plain_demand(demand) <> ''
         and not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                         where f.function = wait_reason.topic and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
-                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels)) then
+                         where f.function = wait_reason.topic and pgmill.serves(i.id, wait_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels, wait_reason.scope)) then
     return 'no_workers';
   elsif exists (select from pgmill.scope_limit s where s.scope = wait_reason.scope
                    and s.max_running <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.args ->> 'scope' = wait_reason.scope)) then
