@@ -32,7 +32,8 @@ type Step[In, Out any] struct {
 	Run func(ctx context.Context, a *Attempt, in In) (Out, error)
 
 	// MaxAttempts bounds the tries of a job that does not say; 0 means 3. A host that
-	// dies with a job counts as one.
+	// dies with a job counts as one. What mill.set_timeouts says of the topic counts before
+	// this and Timeout.
 	MaxAttempts int
 	// Backoff is the rest after the first failure, doubled each time up to BackoffMax, up
 	// to a quarter less at random; 0 means 1 s and 5 min.
@@ -92,9 +93,12 @@ type StepSpec struct {
 	Run    func(ctx context.Context, a *Attempt, in json.RawMessage) (json.RawMessage, error)
 }
 
-// MaxOutput is how many bytes of output a job keeps; what is larger is stored
-// elsewhere and pointed to.
-const MaxOutput = 256 << 10
+// MaxOutput is how many bytes of output stand in the job itself; what is larger is a
+// blob that the job points to, of at most MaxBlob.
+const (
+	MaxOutput = 256 << 10
+	MaxBlob   = 32 << 20
+)
 
 var topicForm = regexp.MustCompile(`^job(\.[A-Za-z0-9_-]+)+$`)
 
@@ -203,8 +207,8 @@ func encode[Out any](schema Schema, out Out, err error) (json.RawMessage, error)
 	switch {
 	case err != nil:
 		return nil, Fail(ReasonBadOutput, err)
-	case len(raw) > MaxOutput:
-		return nil, Fail(ReasonBadOutput, fmt.Errorf("the output has %d bytes; at most %d: store it and point to it", len(raw), MaxOutput))
+	case len(raw) > MaxBlob:
+		return nil, Fail(ReasonBadOutput, fmt.Errorf("the output has %d bytes; at most %d: store it elsewhere and point to it", len(raw), MaxBlob))
 	}
 	if faults := schema.Check(raw); len(faults) > 0 {
 		return nil, Fail(ReasonBadOutput, faults)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -17,14 +20,37 @@ func (p *program) jobCommand() *cobra.Command {
 }
 
 func (p *program) jobGet() *cobra.Command {
-	return &cobra.Command{Use: "get ID", Aliases: []string{"status"}, Short: "Show one job with its input and output", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := p.api.Job(cmd.Context(), args[0])
-			if err != nil {
+	var raw bool
+	cmd := &cobra.Command{Use: "get ID", Aliases: []string{"status"}, Short: "Show one job with its input and output", Args: cobra.ExactArgs(1)}
+	cmd.Flags().BoolVar(&raw, "raw", false, "only the output, as it is and whatever its size")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if raw {
+			return p.copyOutput(cmd.Context(), args[0], p.stdout)
+		}
+		d, err := p.api.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if d.OutputPtr != "" && p.output == "json" {
+			var b bytes.Buffer
+			if err := p.copyOutput(cmd.Context(), args[0], &b); err != nil {
 				return err
 			}
-			return p.detail(d)
-		}}
+			d.Output, d.Result = b.Bytes(), b.Bytes()
+		}
+		return p.detail(d)
+	}
+	return cmd
+}
+
+func (p *program) copyOutput(ctx context.Context, id string, to io.Writer) error {
+	r, err := p.api.Output(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(to, r)
+	return err
 }
 
 // detail prints one job, a line a field.
@@ -37,9 +63,13 @@ func (p *program) detail(d client.JobDetail) error {
 	if d.Progress != nil {
 		progress = fmt.Sprintf("%d %% %s", d.Progress.Percent, d.Progress.Message)
 	}
+	var output any = d.Output
+	if d.OutputPtr != "" {
+		output = fmt.Sprintf("%d bytes: pgmill job get %s --raw", d.OutputBytes, d.ID)
+	}
 	lines := []line{{"id", d.ID}, {"state", d.State}, {"topic", d.Topic}, {"tenant", d.Tenant}, {"priority", d.Priority}, {"attempts", d.Attempts}, {"reason", d.Reason},
 		{"waiting for", d.WaitingFor}, {"worker", d.Worker}, {"progress", progress}, {"created", at(d.CreatedAt)}, {"due", at(d.RunAt)}, {"started", at(d.StartedAt)},
-		{"finished", at(d.FinishedAt)}, {"trace", d.TraceID}, {"retry of", d.RetryOf}, {"submitted by", d.SubmittedBy}, {"input", d.Input}, {"output", d.Output}}
+		{"finished", at(d.FinishedAt)}, {"trace", d.TraceID}, {"retry of", d.RetryOf}, {"submitted by", d.SubmittedBy}, {"input", d.Input}, {"output", output}}
 	var some []line
 	for _, l := range lines {
 		if c := cell(l.value); c != "-" && c != "null" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 type echoed struct {
@@ -32,6 +33,9 @@ func newDesk(t *testing.T) desk {
 		platform.Step[echoed, echoed]{Topic: "job.t.echo", Run: func(_ context.Context, _ *platform.Attempt, in echoed) (echoed, error) { return in, nil }},
 		platform.Step[json.RawMessage, echoed]{Topic: "job.t.fail", Run: func(context.Context, *platform.Attempt, json.RawMessage) (echoed, error) {
 			return echoed{}, platform.Fail("t.broken", nil)
+		}},
+		platform.Step[json.RawMessage, string]{Topic: "job.t.long", Run: func(context.Context, *platform.Attempt, json.RawMessage) (string, error) {
+			return strings.Repeat("x", platform.MaxOutput), nil
 		}},
 	} {
 		if err := reg.Add(s); err != nil {
@@ -156,5 +160,20 @@ func TestAWorkersCommandIsStopped(t *testing.T) {
 			t.Errorf("told to stop it ended with %d: %s", code, &stderr.Buffer)
 		}
 		platformtest.WaitFor(t, d.pool, `select exists (select from mill.jobs where id = $1 and state = 'PENDING' and attempt = 0)`, id)
+	}
+}
+
+// C184: an output that is too large for the job's record is fetched all the same.
+func TestLargeOutputAtTheTerminal(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.shows(d.types(0, "job", "submit", "--topic", "job.t.long", "--wait"), "SUCCEEDED", "262146 bytes: pgmill job get ")
+	id := pgtest.Ask[string](t, d.pool, `select id from mill.jobs`)
+	if got := d.types(0, "job", "get", id, "--raw"); got != `"`+strings.Repeat("x", platform.MaxOutput)+`"` {
+		t.Errorf("get --raw printed %d bytes", len(got))
+	}
+	var job struct{ Output string }
+	if err := json.Unmarshal([]byte(d.types(0, "job", "get", id, "-o", "json")), &job); err != nil || len(job.Output) != platform.MaxOutput {
+		t.Errorf("get -o json: %v, an output of %d", err, len(job.Output))
 	}
 }

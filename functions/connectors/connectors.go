@@ -53,7 +53,7 @@ var migrations embed.FS
 // Module owns the schema connectors.
 var Module = platform.Module{Name: "connectors", Migrations: migrations}
 
-func init() { platform.Register(Module, Aggregate) }
+func init() { platform.Register(Module, Aggregate, Prepare, PrepareStatus) }
 
 // Add makes an instance of a connector known; again is nothing new. scope "" means
 // install.

@@ -2,15 +2,18 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
@@ -21,11 +24,24 @@ const (
 	maxDepth = 500
 )
 
+// hurry gives a body its time, read or not: without a bound, who sends a byte now and then
+// holds a connection for ever. The server lifts the bound itself at the body's end.
+func (s *Server) hurry(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if c.Request().ContentLength != 0 {
+			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(cmp.Or(s.BodyTimeout, 15*time.Second)))
+		}
+		return next(c)
+	}
+}
+
 // readBody fills into, a struct, from a body that is one JSON object, checked by scan. Only
 // exact names count; it answers those that it does not know.
 func readBody(c echo.Context, into any) (unknown []string, err error) {
 	body, err := io.ReadAll(io.LimitReader(c.Request().Body, maxBody+1))
-	if err != nil {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, refuse(http.StatusRequestTimeout, "request_timeout", "the body took too long to arrive")
+	} else if err != nil {
 		return nil, refuse(http.StatusBadRequest, "invalid_json", "the body ended early")
 	}
 	if len(body) > maxBody {

@@ -144,7 +144,7 @@ func fillIn(d *client.JobDetail, m client.Meta) {
 	default:
 		return
 	}
-	d.ResultPtr = "redis://res:" + d.ID
+	d.ResultPtr = cmp.Or(d.OutputPtr, "redis://res:"+d.ID)
 }
 
 func micros(at int64) string { return time.UnixMicro(at).UTC().Format(time.RFC3339) }

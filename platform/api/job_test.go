@@ -305,3 +305,45 @@ func TestTheRecordOfAFailedJob(t *testing.T) {
 		t.Errorf("HEAD answered %d %q", a.status, a.body)
 	}
 }
+
+// C18, C152: an output above 256 KiB is not in the job's record but behind a route of its
+// own, which is closed to other scopes like the job itself.
+func TestLargeOutput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	small, _ := w.done("job.a.small", `{"a":1}`)
+	long := `{"text": "` + strings.Repeat("x", 700_000) + `"}`
+	large, token := w.done("job.a.large", long)
+	for _, tt := range []struct {
+		name, key, id, body string
+		status              int
+	}{
+		{"a small one", acme, small, `{"a": 1}`, 200},
+		{"a large one", acme, large, long, 200},
+		{"by whoever sees all", root, large, long, 200},
+		{"another scope's", other, large, "", 404},
+		{"of nothing", acme, "x", "", 404},
+		{"by a worker", works, large, "", 403},
+		{"of one that waits", acme, w.job("job.a.none", `{}`), "null", 200},
+	} {
+		a := w.call(tt.key, "GET", "/api/v1/jobs/"+tt.id+"/output", "")
+		if a.status != tt.status || tt.status == 200 && a.body != tt.body {
+			t.Errorf("%s: %d with %d bytes, want %d with %d", tt.name, a.status, len(a.body), tt.status, len(tt.body))
+		}
+	}
+	d := w.want(w.call(acme, "GET", "/api/v1/jobs/"+large, ""), 200, "")
+	if got := fmt.Sprintln(d.object["output"], d.object["result"], d.object["output_bytes"], d.text("result_ptr") == d.text("output_ptr"), strings.HasPrefix(d.text("output_ptr"), "ptr://res/"), len(d.text("output_sha256"))); got != "<nil> <nil> 700012 true true 64\n" {
+		t.Errorf("the record says %s", got)
+	}
+	w.want(w.call(acme, "POST", "/api/v1/worker/complete", `{"id": "`+large+`", "token": "`+token+`", "output": `+long+`}`), 409, "lease_lost")
+	w.want(w.call(acme, "POST", "/api/v1/worker/complete", `{"id": "`+large+`", "token": "`+token+`", "output": "`+strings.Repeat("x", 2<<20)+`"}`), 413, "too_large")
+}
+
+// done is a job that a worker of acme has done with this output.
+func (w world) done(topic, output string) (id, token string) {
+	w.Helper()
+	w.job(topic, `{}`)
+	id, token = w.claimed(topic)
+	w.want(w.call(acme, "POST", "/api/v1/worker/complete", `{"id": "`+id+`", "token": "`+token+`", "output": `+output+`}`), 200, "")
+	return id, token
+}

@@ -22,13 +22,22 @@ type scoped struct {
 	who  caller
 }
 
-// db is the statements of the API for whoever sent this request.
-func (s *Server) db(c echo.Context) (*db.Queries, error) {
+// scoped is the database as whoever sent this request sees it.
+func (s *Server) scoped(c echo.Context) (scoped, error) {
 	pool := s.Pool()
 	if pool == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "starting", "the host has no database yet; try again")
+		return scoped{}, refuse(http.StatusServiceUnavailable, "starting", "the host has no database yet; try again")
 	}
-	return db.New(scoped{pool, callerOf(c)}), nil
+	return scoped{pool, callerOf(c)}, nil
+}
+
+// db is the statements of the API for whoever sent this request.
+func (s *Server) db(c echo.Context) (*db.Queries, error) {
+	as, err := s.scoped(c)
+	if err != nil {
+		return nil, err
+	}
+	return db.New(as), nil
 }
 
 // SendBatch sends statements behind the scope.

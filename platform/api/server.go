@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
@@ -18,6 +19,8 @@ type Server struct {
 	Log      *slog.Logger
 	Bell     *Bell           // rung when there may be jobs; nil: looked for only
 	Stopping context.Context // its end sends those who wait home; nil: never
+
+	BodyTimeout time.Duration // how long a request's body may take to arrive; 0 means 15 s
 
 	schemas schemas
 }
@@ -44,7 +47,7 @@ var roles = map[string][]right{
 // Mount adds the routes.
 func (s *Server) Mount(e *echo.Echo) {
 	e.HTTPErrorHandler = s.fail
-	e.Use(s.onlyAPI(s.origin), s.onlyAPI(s.authenticate))
+	e.Use(s.onlyAPI(s.hurry), s.onlyAPI(s.origin), s.onlyAPI(s.authenticate))
 	for _, r := range []struct {
 		method, path string
 		right        right
@@ -53,6 +56,7 @@ func (s *Server) Mount(e *echo.Echo) {
 		{http.MethodPost, "/api/v1/jobs", submit, s.submitJob},
 		{http.MethodGet, "/api/v1/jobs", read, s.listJobs},
 		{http.MethodGet, "/api/v1/jobs/:id", read, s.getJob},
+		{http.MethodGet, "/api/v1/jobs/:id/output", read, s.output},
 		{http.MethodGet, "/api/v1/jobs/:id/decisions", read, s.decisions},
 		{http.MethodPost, "/api/v1/jobs/:id/cancel", operate, s.cancelJob},
 		{http.MethodGet, "/api/v1/traces/:id", read, s.trace},

@@ -74,7 +74,7 @@ func TestRefusedWorkerCalls(t *testing.T) {
 		{"a job that there is not", "complete", `{"id": "a", "token": "1-x"}`, 404, "not_found"},
 		{"a name twice", "complete", `{"id": "a", "id": "b", "token": "1-x"}`, 400, "duplicate_key"},
 		{"NUL", "complete", `{"id": "a", "token": "1-x", "output": {"a": "\u0000"}}`, 400, "invalid_json"},
-		{"an output that is too large", "complete", `{"id": "a", "token": "1-x", "output": "` + strings.Repeat("a", 262144) + `"}`, 413, "too_large"},
+		{"an output that is too large", "complete", `{"id": "a", "token": "1-x", "output": "` + strings.Repeat("a", 2<<20) + `"}`, 413, "too_large"},
 		{"a reason that is no code", "fail", `{"id": "a", "token": "1-x", "reason": "It broke"}`, 400, "invalid_field"},
 		{"no reason", "fail", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
 		{"no percent", "progress", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
@@ -99,7 +99,7 @@ func TestAClaimWaitsForAJob(t *testing.T) {
 		go func() {
 			got <- w.call(works, "POST", "/api/v1/worker/claim", `{"worker": "w1", "topics": ["job.t.wait"], "wait_ms": 30000}`)
 		}()
-		w.waitFor(`select exists (select from pgmill.instance where id = 'w1')`)
+		w.waitFor(`select exists (select from pgmill.instance where id = 'org:acme/w1')`)
 		id := w.job("job.t.wait", `{}`)
 		if rings {
 			w.bell.Ring()
@@ -116,4 +116,57 @@ func TestAClaimWaitsForAJob(t *testing.T) {
 	if a := w.call(works, "POST", "/api/v1/worker/claim", `{"worker": "w1", "topics": ["job.t.wait"], "wait_ms": 60}`); a.status != 200 || strings.TrimSpace(a.body) != `{"jobs":[]}` {
 		t.Errorf("without a job it answered %d %s", a.status, a.body)
 	}
+}
+
+// Two scopes' workers of one name are two: each has its own instance, lease, jobs and
+// preference, and neither's end is the other's.
+func TestWorkersOfOneName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	claim := func(key, topic string) []map[string]any {
+		t.Helper()
+		return w.want(w.call(key, "POST", "/api/v1/worker/claim", `{"worker": "w1", "topics": ["`+topic+`"], "n": 10}`), 200, "").items("jobs")
+	}
+	submit := func(key, topic, more string) string {
+		t.Helper()
+		return w.want(w.call(key, "POST", "/api/v1/jobs", `{"topic": "`+topic+`", "input": {}`+more+`}`), 200, "").text("job_id")
+	}
+	ours, theirs := submit(acme, "job.n", ""), submit(other, "job.n", "")
+	a, b := claim(acme, "job.n"), claim(other, "job.n")
+	if len(a) != 1 || len(b) != 1 || a[0]["job_id"] != ours || b[0]["job_id"] != theirs {
+		t.Fatalf("claimed %v and %v; want each its own", a, b)
+	}
+	if got := ask[string](w, `select string_agg(id, ' ' order by id) from pgmill.instance where kind = 'outside'`); got != "org:acme/w1 org:other/w1" {
+		t.Errorf("instances are %s", got)
+	}
+	body := fmt.Sprintf(`{"id": %q, "token": %q}`, ours, a[0]["token"])
+	w.want(w.call(other, "POST", "/api/v1/worker/release", body), 404, "not_found")
+	w.exec(`update pgmill.instance set last_seen = now() - interval '1 day' where id = 'org:other/w1'`)
+	w.exec(`update pgmill.job_lease set until = now() where worker = 'org:other/w1'`)
+	w.exec(`select pgmill.rescue_jobs('x')`)
+	w.want(w.call(acme, "POST", "/api/v1/worker/complete", body), 200, "")
+	if got := w.want(w.call(acme, "GET", "/api/v1/jobs/"+ours, ""), 200, "").text("worker"); got != "w1" {
+		t.Errorf("the record's worker is %q, want w1", got)
+	}
+
+	// acme's job prefers acme's w1; that other's is live is nothing to it.
+	claim(other, "job.p")
+	preferring := submit(acme, "job.p", `, "preferred_worker": "w1"`)
+	if got := w.want(w.call(acme, "GET", "/api/v1/jobs/"+preferring, ""), 200, "").text("waiting_for"); got != "no_workers" {
+		t.Errorf("without a worker of its scope it waits for %q", got)
+	}
+	w.exec(`update pgmill.instance set last_seen = now() - interval '1 day' where id = 'org:acme/w1'`)
+	if n := ask[int64](w, `select count(*) from mill.claim_jobs('anyone', '{job.p}')`); n != 1 {
+		t.Errorf("%d jobs are claimed while the preferred worker is away, want 1", n)
+	}
+	preferring = submit(acme, "job.p", `, "preferred_worker": "w1"`)
+	claim(acme, "job.q") // it is back
+	if n := ask[int64](w, `select count(*) from mill.claim_jobs('anyone', '{job.p}')`); n != 0 {
+		t.Error("a job goes to another one than the preferred worker, which is live")
+	}
+	if got := claim(acme, "job.p"); len(got) != 1 || got[0]["job_id"] != preferring {
+		t.Errorf("the preferred worker gets %v", got)
+	}
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'host-1', '10 s')`)
+	w.want(w.call(root, "POST", "/api/v1/worker/claim", `{"worker": "host-1", "topics": ["job.n"]}`), 400, "invalid_field")
 }

@@ -207,7 +207,7 @@ func TestRulesThatAreRefused(t *testing.T) {
 		c    platform.Cleanup
 		want string
 	}{
-		{"a class that there is not", platform.Cleanup{Rule: platform.Rule{Class: "events", Keep: day}}, "no class 'events'; there are dead_letters, idempotency_keys, instances, job_keys, jobs"},
+		{"a class that there is not", platform.Cleanup{Rule: platform.Rule{Class: "events", Keep: day}}, "no class 'events'; there are blobs, dead_letters, idempotency_keys, instances, job_keys, jobs"},
 		{"less than rows are needed for", platform.Cleanup{Rule: platform.Rule{Class: "idempotency_keys", Keep: day}}, "at least 7 days"},
 		{"what an organization has not (N80)", platform.Cleanup{Scope: platform.Org("a"), Rule: platform.Rule{Class: "instances", Keep: day}}, "no rows of class instances"},
 		{"what no organization has (N80)", platform.Cleanup{Scope: platform.EachOrg, Rule: platform.Rule{Class: "instances", Keep: day}}, "no rows of class instances"},
@@ -285,4 +285,21 @@ func TestHostRunsCleanups(t *testing.T) {
 func hostOf(t *testing.T, dsn string, reg *platform.Registry) {
 	t.Helper()
 	platformtest.HostWith(t, &host.Worker{Database: dsn, Registry: reg, Poll: 50 * time.Millisecond})
+}
+
+// C25: a job's output goes with its job and not before; what a function put goes when its
+// retention is over.
+func TestBlobsGoWithWhatTheyBelongTo(t *testing.T) {
+	t.Parallel()
+	pool := platformtest.DB(t)
+	must(t, pool, `insert into pgmill.job (id, topic, state, trace_id, updated_at, output_blob)
+		select x.id, 'job.x', x.state, 't', now() - x.days * interval '1 day', 'of-' || x.id from (values ('old', 'SUCCEEDED', 8), ('young', 'SUCCEEDED', 6), ('waits', 'PENDING', 9)) x(id, state, days)`)
+	must(t, pool, `insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, attempt, due_at) values ('waits', 'job.x', 1, '', 'install', 1, 1, 1, 'infinity')`)
+	must(t, pool, `insert into pgmill.blob (id, kind, job, content_type, size, sha256, created_at, bytes) select output_blob, 'res', id, 'x/y', 0, '', now() - interval '30 days', '' from pgmill.job`)
+	must(t, pool, `insert into pgmill.blob (id, kind, content_type, size, sha256, expires_at, bytes) values ('over', 'art', 'x/y', 0, '', now() - interval '2 hours', ''), ('not yet', 'art', 'x/y', 0, '', now() - interval '50 minutes', '')`)
+	e, _ := engine(t, pool, nil, cleanup.Builtin()...)
+	clean(t, e)
+	if got, want := ask[string](t, pool, `select (select string_agg(id, ' ' order by id) from pgmill.job) || ', ' || (select string_agg(id, ' ' order by id) from pgmill.blob)`), "waits young, not yet of-waits of-young"; got != want {
+		t.Errorf("left are %s; want %s", got, want)
+	}
 }

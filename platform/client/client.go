@@ -28,17 +28,37 @@ const most = 64 << 20
 
 // call sends body, if any, and reads the answer into out, if any. A refusal is a *Problem.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
+	res, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer res.Close()
+	answer, err := io.ReadAll(io.LimitReader(res, most))
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%s %s: the answer is not the API's: %w", method, path, err)
+	}
+	return nil
+}
+
+// send is call up to where the answer's body begins.
+func (c *Client) send(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
+			return nil, fmt.Errorf("%s %s: %w", method, path, err)
 		}
 		content = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(cmp.Or(c.URL, "http://127.0.0.1:8081"), "/")+path, content)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if content != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -48,23 +68,17 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) e
 	}
 	res, err := cmp.Or(c.HTTP, standard).Do(req)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if res.StatusCode < 300 {
+		return res.Body, nil
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, most))
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	if res.StatusCode >= 300 {
-		return problem(res.StatusCode, answer)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%s %s: the answer is not the API's: %w", method, path, err)
-	}
-	return nil
+	return nil, problem(res.StatusCode, answer)
 }
 
 func problem(status int, answer []byte) error {
@@ -84,6 +98,12 @@ func (c *Client) Submit(ctx context.Context, s Submit) (out Submitted, err error
 // Job is one job with its input and output.
 func (c *Client) Job(ctx context.Context, id string) (out JobDetail, err error) {
 	return out, c.call(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id), nil, &out)
+}
+
+// Output is what a job answered, whatever its size: JSON, null while there is nothing.
+// The caller closes it.
+func (c *Client) Output(ctx context.Context, id string) (io.ReadCloser, error) {
+	return c.send(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/output", nil)
 }
 
 // Jobs is a page of jobs, the last changed first.

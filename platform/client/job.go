@@ -150,7 +150,10 @@ type JobDetail struct {
 	LastState    string `json:"last_state,omitempty"`
 
 	Input       json.RawMessage `json:"input"`
-	Output      json.RawMessage `json:"output"`
+	Output      json.RawMessage `json:"output"`               // null if it is large, too: see OutputPtr
+	OutputPtr   string          `json:"output_ptr,omitempty"` // of an output above 256 KiB; Client.Output reads it
+	OutputBytes int64           `json:"output_bytes,omitempty"`
+	OutputHash  string          `json:"output_sha256,omitempty"`
 	AttemptList []Attempt       `json:"attempt_list"` // those before the last one
 	Progress    *Progress       `json:"progress"`
 	WaitingFor  string          `json:"waiting_for,omitempty"` // why one that waits does not run

@@ -79,7 +79,7 @@ func TestHowAttemptsEnd(t *testing.T) {
 			}}, "FAILED", "bad_output", 1},
 		{"output that is too large", "job.t.large", `{}`,
 			platform.Step[json.RawMessage, out]{Topic: "job.t.large", Run: func(context.Context, *platform.Attempt, json.RawMessage) (out, error) {
-				return out{strings.Repeat("x", platform.MaxOutput)}, nil
+				return out{strings.Repeat("x", platform.MaxBlob)}, nil
 			}}, "FAILED", "bad_output", 1},
 		{"a timeout of a handler that hears it", "job.t.slow", `{}`,
 			platform.Step[json.RawMessage, none]{Topic: "job.t.slow", MaxAttempts: 2, Backoff: time.Millisecond, Timeout: 50 * time.Millisecond,

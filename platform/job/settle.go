@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pgmill/pgmill/platform"
@@ -19,6 +20,9 @@ type end struct {
 	output  []byte
 	rest    time.Duration
 }
+
+// large reports whether the output is to be stored apart.
+func (b end) large() bool { return len(b.output) > platform.MaxOutput }
 
 // settleMost bounds what is settled together.
 const settleMost = 1000
@@ -65,8 +69,13 @@ func (e *Engine) Stop(ctx context.Context) {
 
 // settle writes a batch; while the database is away it tries again, for as long as the
 // host's lease may last. One that Postgres refuses to take (what it holds is no
-// jsonb) fails by itself.
+// jsonb) fails by itself. Large ones are written singly.
 func (e *Engine) settle(ctx context.Context, batch []end) {
+	if i := slices.IndexFunc(batch, end.large); i >= 0 && len(batch) > 1 {
+		e.settle(ctx, batch[i:i+1])
+		e.settle(ctx, slices.Delete(batch, i, i+1))
+		return
+	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := e.write(ctx, batch)
 		if err == nil {
@@ -105,6 +114,9 @@ func (e *Engine) settle(ctx context.Context, batch []end) {
 }
 
 func (e *Engine) write(ctx context.Context, batch []end) error {
+	if batch[0].large() {
+		return e.writeLarge(ctx, batch[0])
+	}
 	p := db.ClaimsEndParams{}
 	plain := true
 	for _, b := range batch {
@@ -135,6 +147,21 @@ func (e *Engine) write(ctx context.Context, batch []end) error {
 		} else {
 			e.lost(ctx, b)
 		}
+	}
+	return nil
+}
+
+func (e *Engine) writeLarge(ctx context.Context, b end) error {
+	within, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := db.New(e.Control).JobSettleLarge(within, db.JobSettleLargeParams{Claim: b.task.Claim, Output: b.output})
+	switch {
+	case err == nil:
+		e.ended(b.task, "SUCCEEDED")
+	case claim.IsLost(err):
+		e.lost(ctx, b)
+	default:
+		return err
 	}
 	return nil
 }

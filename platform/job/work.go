@@ -18,6 +18,7 @@ import (
 const (
 	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('application_name', $2, true), pg_backend_pid()"
 	sqlSettle = "select pgmill.settle_job($1, $2)"
+	sqlLarge  = "select pgmill.settle_large($1, $2)"
 )
 
 // patience is how long a handler has to come back after its context ended.
@@ -45,7 +46,7 @@ func (e *Engine) work(ctx context.Context, c claim.Claim) {
 		stop(errCancelled)
 	}
 
-	result := e.call(run, step, t)
+	result := e.call(run, step, t, within)
 	switch {
 	case result.outcome == "": // settled by its own transaction
 		return
@@ -80,12 +81,12 @@ func (e *Engine) cancellable(t *task, stop context.CancelCauseFunc) bool {
 }
 
 // call runs the handler and says how the attempt ended; no outcome: it is settled.
-func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task) end {
+func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, within time.Duration) end {
 	if step.Run != nil {
 		out, err := e.outside(ctx, step, t)
 		return e.judge(ctx, t, out, err)
 	}
-	s, pid, err := e.open(ctx, step)
+	s, pid, err := e.open(ctx, step, within)
 	if err != nil {
 		return e.judge(ctx, t, nil, err)
 	}
@@ -110,7 +111,11 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task) end 
 		return e.judge(ctx, t, nil, err)
 	}
 	b := claim.AsHost(e.role(step))
-	b.Queue(sqlSettle, t.Claim, []byte(out))
+	settle := sqlSettle
+	if len(out) > platform.MaxOutput {
+		settle = sqlLarge
+	}
+	b.Queue(settle, t.Claim, []byte(out))
 	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.LeaseTTL)
 	defer cancel()
 	switch err := s.Commit(commit, b); {
@@ -134,14 +139,14 @@ func commitReason(err error) platform.Reason {
 }
 
 // open begins a handler's transaction.
-func (e *Engine) open(ctx context.Context, step platform.StepSpec) (*claim.Session, int32, error) {
+func (e *Engine) open(ctx context.Context, step platform.StepSpec, within time.Duration) (*claim.Session, int32, error) {
 	s, err := claim.Acquire(ctx, e.Pool)
 	if err != nil {
 		return nil, 0, err
 	}
 	b := &pgx.Batch{}
 	b.Queue("begin")
-	b.Queue(sqlIdle, fmt.Sprint((step.Timeout + e.LeaseTTL).Milliseconds()), claim.SessionName(e.Instance))
+	b.Queue(sqlIdle, fmt.Sprint((within + e.LeaseTTL).Milliseconds()), claim.SessionName(e.Instance))
 	claim.AsModule(b, e.role(step))
 	res := s.Send(ctx, b)
 	var pid int32

@@ -147,7 +147,7 @@ declare
   demand text := '';
   due timestamptz;
   deadline timestamptz;
-  queue_wait interval := interval '1 hour';
+  queue_wait interval;
   seq bigint;
 begin
   perform pg_current_xact_id(); -- before nextval: what pgmill.admit counts on
@@ -160,14 +160,17 @@ begin
   end if;
   if item ?| '{deadline_ms,max_queue_wait_ms}' then
     deadline := now() + nullif((item ->> 'deadline_ms')::float8, 0) * interval '1 ms';
-    queue_wait := coalesce(nullif((item ->> 'max_queue_wait_ms')::float8, 0) * interval '1 ms', queue_wait);
+    queue_wait := nullif((item ->> 'max_queue_wait_ms')::float8, 0) * interval '1 ms';
   end if;
-  insert into pgmill.job (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
+  insert into pgmill.job as j (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
                           trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
   values (id, new_scope, item ->> 'topic', (item ->> 'max_attempts')::int, urgency, cost, item ->> 'key', item ->> 'unique_key', demand,
-          nullif(item -> 'labels', 'null'), due, deadline, nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms', queue_wait,
+          nullif(item -> 'labels', 'null'), due, deadline, nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms',
+          coalesce(queue_wait, (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = item ->> 'topic'),
+                   (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = '*'), interval '1 hour'),
           coalesce(item ->> 'trace_id', id), item ->> 'run_id', item ->> 'step_id', item ->> 'retry_of', nullif(item -> 'meta', 'null'),
-          coalesce(nullif(item -> 'input', 'null'), '{}'), pgmill.submitter());
+          coalesce(nullif(item -> 'input', 'null'), '{}'), pgmill.submitter())
+  returning j.max_queue_wait into queue_wait;
   if due is null and not pgmill.open_lane(item ->> 'topic', urgency, demand, new_scope) then
     due := now();
   end if;

@@ -14,8 +14,10 @@ language sql immutable parallel safe
 as $$ select ltrim(demand, '^!') $$;
 
 -- May who offers these pools (null: any), labels and name run a job with this demand?
--- A job that prefers a worker goes to any other one only while that one is not live.
-create or replace function pgmill.suits(demand text, topic text, me text, pools text[], labels jsonb) returns boolean
+-- A job that prefers a worker goes to any other one only while that one, of the job's own
+-- scope or of none, is not live.
+drop function if exists pgmill.suits(text, text, text, text[], jsonb); -- it did not know the scope
+create or replace function pgmill.suits(demand text, topic text, me text, pools text[], labels jsonb, scope text) returns boolean
 language plpgsql stable
 as $$
 declare
@@ -33,8 +35,8 @@ begin
     return false;
   elsif d ? 'placement' and not coalesce(labels, '{}') @> (d -> 'placement') then
     return false;
-  elsif d ? 'worker' and d ->> 'worker' <> me
-        and exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = d ->> 'worker' and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+  elsif d ? 'worker' and d ->> 'worker' <> pgmill.worker_name(me)
+        and exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id in (d ->> 'worker', suits.scope || '/' || (d ->> 'worker')) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return false;
   elsif d ? 'requires' then
     return exists (select from unnest(coalesce(of_topic, '{default}')) p
@@ -58,7 +60,7 @@ begin
   foreach name in array topics loop
     select * into at from pgmill.lane l where l.topic = name order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1;
     while found loop
-      if pgmill.in_scope(at.scope) and (pools is null and at.demand in ('', '^', '!') or pgmill.suits(at.demand, name, me, pools, labels)) then
+      if pgmill.in_scope(at.scope) and (pools is null and at.demand in ('', '^', '!') or pgmill.suits(at.demand, name, me, pools, labels, at.scope)) then
         lanes := lanes || at;
       end if;
       select * into at from pgmill.lane l
@@ -247,10 +249,11 @@ begin
           left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
          cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid as known) k
       )
-      select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, coalesce(j.max_runtime, t.max_runtime)
+      select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, coalesce(j.max_runtime, o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*'))
         from claim c
         join pgmill.job j on j.id = c.args ->> 'job'
-        left join pgmill.topic t on t.name = c.kind;
+        left join pgmill.topic t on t.name = c.kind
+        left join pgmill.topic_timeout o on o.topic = c.kind;
       get diagnostics got = row_count;
       exit when got = 0 and not keyed; -- else what has room may stand behind what was moved aside
       if limited then

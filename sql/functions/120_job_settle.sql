@@ -65,7 +65,7 @@ begin
         join pgmill.job j on j.id = g.job and j.state || '' = 'PENDING'
         left join pgmill.topic t on t.name = j.topic
        cross join lateral (select case when g.outcome = 'failed' then
-                                    pgmill.job_rest(g.attempt, coalesce(j.max_attempts, t.max_attempts, 3), coalesce(t.backoff, interval '1 second'), coalesce(t.backoff_max, interval '5 minutes'),
+                                    pgmill.job_rest(g.attempt, coalesce(j.max_attempts, (select o.max_attempts from pgmill.topic_timeout o where o.topic = j.topic), t.max_attempts, 3), coalesce(t.backoff, interval '1 second'), coalesce(t.backoff_max, interval '5 minutes'),
                                                     t.retry_on, g.reason, g.final, random())
                                   when g.outcome = 'released' then g.rest_ms * interval '1 ms' end as rest) v
     ), ended as (
@@ -261,7 +261,8 @@ begin
   return rescued;
 end $$;
 
--- Takes claims of jobs back from hosts and workers whose lease is gone. The caller's own
+-- Takes claims of jobs back from hosts and workers whose lease is gone; an outside
+-- worker's is gone when the job's time is over, too. The caller's own
 -- lease is fit for it: pgmill.rescue has seen to that.
 create or replace function pgmill.rescue_jobs(me text) returns int
 language plpgsql volatile
@@ -269,9 +270,10 @@ set enable_seqscan = off
 as $$
 declare
   dead bigint[];
+  reasons text[];
 begin
   with gone as (
-    select j.id from pgmill.river_job j
+    select j.id, j.args ->> 'job' as job from pgmill.river_job j
      where j.state = 'running' and j.queue = 'job'
        and case when exists (select from pgmill.job_lease l where l.claim = j.id)
                 then (select l.until <= now() from pgmill.job_lease l where l.claim = j.id)
@@ -279,11 +281,14 @@ begin
                                     and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) end
      limit 10000 for update of j skip locked
   )
-  select array_agg(id) into dead from gone;
+  select array_agg(g.id), array_agg(case when j.deadline_at <= now() then 'deadline'
+                                         when exists (select from pgmill.job_lease l where l.claim = g.id and l.over_at <= now()) then 'timeout' else 'host_lost' end)
+    into dead, reasons
+    from gone g left join pgmill.job j on j.id = g.job;
   if dead is null then
     return 0;
   end if;
-  perform from pgmill.end_claims(dead, array_fill('failed'::text, array[cardinality(dead)]), array_fill('host_lost'::text, array[cardinality(dead)]),
+  perform from pgmill.end_claims(dead, array_fill('failed'::text, array[cardinality(dead)]), reasons,
                                  array_fill(false, array[cardinality(dead)]), array_fill(null::jsonb, array[cardinality(dead)]));
   return cardinality(dead);
 end $$;
@@ -331,12 +336,12 @@ begin
         and not exists (select from pgmill.instance_function f where f.function = wait_reason.topic) then
     return 'no_pool_mapping';
   elsif not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                     where f.function = wait_reason.topic and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+                     where f.function = wait_reason.topic and pgmill.serves(i.id, wait_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return case when exists (select from pgmill.topic t where t.name = wait_reason.topic) then 'no_live_host' else 'no_workers' end;
   elsif pgmill.plain_demand(demand) <> ''
         and not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                         where f.function = wait_reason.topic and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
-                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels)) then
+                         where f.function = wait_reason.topic and pgmill.serves(i.id, wait_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels, wait_reason.scope)) then
     return 'no_workers';
   elsif exists (select from pgmill.scope_limit s where s.scope = wait_reason.scope
                    and s.max_running <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.args ->> 'scope' = wait_reason.scope)) then

@@ -1,7 +1,25 @@
 -- Outside workers: programs in any language that claim jobs by SQL, or by HTTP, which
 -- is these functions behind a route. A claim is good for lease_secs from each renewal
--- and has a token that only its holder knows; a call without the right one, or after the
+-- but for no longer than the job may run; its token only its holder knows; a call without the right one, or after the
 -- lease was lost, is refused with MI101.
+
+-- The instance that a worker's name stands for: a name of a key's own scope, so that
+-- two scopes' workers of one name are two. Names have no /, nor have hosts.
+create or replace function pgmill.worker_id(name text) returns text
+language plpgsql stable
+as $$
+begin
+  return coalesce(case when current_setting('role') = 'pgmill_api' then nullif(current_setting('pgmill.scope', true), '*') || '/' end, '') || name;
+end $$;
+
+create or replace function pgmill.worker_name(id text) returns text
+language sql immutable parallel safe
+as $$ select substr(id, strpos(id, '/') + 1) $$;
+
+-- Is this instance one that may take jobs of a scope?
+create or replace function pgmill.serves(id text, scope text) returns boolean
+language sql immutable parallel safe
+as $$ select strpos(id, '/') = 0 or starts_with(id, scope || '/') $$;
 
 create or replace function mill.claim_jobs(worker text, topics text[], n int default 1, lease_secs int default 60)
 returns table (job_id text, token text, topic text, input jsonb, attempt int, deadline_at timestamptz)
@@ -17,6 +35,8 @@ returns table (claim bigint, job_id text, token text, topic text, input jsonb, a
 language plpgsql volatile
 as $$
 #variable_conflict use_column
+declare
+  me constant text := pgmill.worker_id(claim_for.worker);
 begin
   if claim_for.worker is null or claim_for.worker !~ '^[A-Za-z0-9_.:@-]{1,100}$' then
     raise exception using errcode = 'MI001', message = 'worker must be 1 to 100 of letters, digits and _.:@-';
@@ -26,20 +46,23 @@ begin
     raise exception using errcode = 'MI001', message = 'n must be 1 to 1000';
   elsif claim_for.lease_secs is null or claim_for.lease_secs not between 1 and 86400 then
     raise exception using errcode = 'MI001', message = 'lease_secs must be 1 to 86400';
+  elsif exists (select from pgmill.instance i where i.kind = 'worker' and i.id = me) then
+    raise exception using errcode = 'MI001', message = 'worker must be a name that no host has';
   end if;
-  insert into pgmill.instance as i (kind, id, ttl, pools, labels) values ('outside', claim_for.worker, claim_for.lease_secs * interval '1 second' + interval '30 seconds', claim_for.pools, claim_for.labels)
+  insert into pgmill.instance as i (kind, id, ttl, pools, labels) values ('outside', me, claim_for.lease_secs * interval '1 second' + interval '30 seconds', claim_for.pools, claim_for.labels)
   on conflict (kind, id) do update
      set ttl = excluded.ttl, last_seen = now(), deregistered_at = null, pools = excluded.pools, labels = excluded.labels
    where i.last_seen < now() - interval '1 second' or i.ttl <> excluded.ttl or i.deregistered_at is not null
       or i.pools is distinct from excluded.pools or i.labels is distinct from excluded.labels;
-  insert into pgmill.instance_function (instance, function) select claim_for.worker, t from unnest(claim_for.topics) t on conflict do nothing;
+  insert into pgmill.instance_function (instance, function) select me, t from unnest(claim_for.topics) t on conflict do nothing;
   return query
   with got as materialized (
-    select * from pgmill.admit(claim_for.worker, claim_for.topics, claim_for.n, claim_for.pools, claim_for.labels)
+    select * from pgmill.admit(me, claim_for.topics, claim_for.n, claim_for.pools, claim_for.labels)
   ), leased as (
-    insert into pgmill.job_lease (claim, worker, token, ttl, until)
-    select g.claim, claim_for.worker, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex'),
-           claim_for.lease_secs * interval '1 second', now() + claim_for.lease_secs * interval '1 second'
+    insert into pgmill.job_lease (claim, worker, token, ttl, until, over_at)
+    select g.claim, me, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex'),
+           claim_for.lease_secs * interval '1 second', least(now() + claim_for.lease_secs * interval '1 second', g.deadline_at, now() + g.max_runtime),
+           least(g.deadline_at, now() + g.max_runtime)
       from got g
     returning claim, token
   )
@@ -89,7 +112,7 @@ begin
   for i in 1..cardinality(ids) loop
     select * into l from pgmill.leased(ids[i], tokens[i]);
     if l.mine then
-      update pgmill.job_lease x set until = now() + x.ttl where x.claim = l.claim;
+      update pgmill.job_lease x set until = least(now() + x.ttl, x.over_at) where x.claim = l.claim;
       update pgmill.instance y set last_seen = now() from pgmill.job_lease x
        where x.claim = l.claim and y.kind = 'outside' and y.id = x.worker and y.last_seen < now() - interval '1 second';
     end if;
@@ -128,12 +151,17 @@ as $$
 declare
   l record;
   ended text; -- a record that was not assigned has no fields to ask for
+  bytes int;
 begin
-  if octet_length(output::text) > 262144 then
-    raise exception using errcode = 'MI002', message = 'output is larger than 256 KiB: store it and point to it';
+  bytes := octet_length(output::text);
+  if bytes > 33554432 then
+    raise exception using errcode = 'MI002', message = 'output is larger than 32 MiB: store it elsewhere and point to it';
   end if;
   select * into l from pgmill.leased(complete_job.id, complete_job.token);
-  if l.mine then
+  if l.mine and bytes > 262144 then
+    perform pgmill.settle_large(l.claim, complete_job.output);
+    return 'SUCCEEDED';
+  elsif l.mine then
     select e.state into ended from pgmill.end_claims(array[l.claim], null, null, null, array[complete_job.output]) e;
   end if;
   if not l.mine or ended is null then

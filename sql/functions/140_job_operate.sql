@@ -105,9 +105,7 @@ begin
   if bad is not null then
     raise exception using errcode = 'MI001', message = 'pools: ' || bad;
   end if;
-  perform pg_advisory_xact_lock(hashtextextended('pgmill.document pools', 0));
-  select coalesce(max(d.version), 0) + 1 into v from pgmill.document d where d.name = 'pools';
-  insert into pgmill.document (name, version, body) values ('pools', v, document);
+  v := pgmill.keep_document('pools', document, reason);
   delete from pgmill.pool_topic;
   delete from pgmill.pool;
   insert into pgmill.pool (name, requires)
@@ -116,7 +114,6 @@ begin
   select t.key, p.name, p.place from jsonb_each(document -> 'topics') t
    cross join lateral jsonb_array_elements_text(case when jsonb_typeof(t.value) = 'array' then t.value else jsonb_build_array(t.value) end) with ordinality p(name, place)
   on conflict do nothing;
-  insert into pgmill.audit (actor, action, subject, reason) values ('db:' || session_user, 'set_pools', 'version ' || v, set_pools.reason);
   perform pgmill.ring_for_jobs();
   return v;
 end $$;

@@ -31,7 +31,7 @@ as $$
            j.meta ->> 'capability' as capability, j.meta -> 'risk_tags' as risk_tags, nullif(pgmill.plain_demand(j.demand), '')::jsonb -> 'requires' as requires,
            j.meta ->> 'pack_id' as pack_id, coalesce((r.args ->> 'attempt')::int, j.attempt) as attempts,
            upper(j.verdict) as safety_decision, j.policy as safety_snapshot, ceil(extract(epoch from j.deadline_at))::bigint as deadline_unix,
-           (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority, j.reason, coalesce(r.attempted_by[1], j.instance) as worker,
+           (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority, j.reason, pgmill.worker_name(coalesce(r.attempted_by[1], j.instance)) as worker,
            pgmill.micros(j.run_at) as run_at, pgmill.micros(coalesce(r.attempted_at, j.started_at)) as started_at, pgmill.micros(j.finished_at) as finished_at,
            j.labels, j.run_id, j.step_id, j.retry_of, j.submitted_by
       from pgmill.job j
@@ -102,9 +102,11 @@ set search_path = pg_catalog, pg_temp
 as $$
   select pgmill.job_record(j.id) || jsonb_build_object(
            'scope', j.scope, 'meta', coalesce(j.meta, '{}'), 'input', j.input, 'output', j.output,
+           'output_ptr', coalesce('ptr://res/' || j.output_blob, ''), 'output_bytes', (select b.size from pgmill.blob b where b.id = j.output_blob),
+           'output_sha256', (select encode(b.sha256, 'hex') from pgmill.blob b where b.id = j.output_blob),
            'progress', (select jsonb_build_object('percent', p.percent, 'message', coalesce(p.message, ''), 'at', pgmill.micros(p.at)) from pgmill.job_progress p where p.job = j.id),
            'waiting_for', (select pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) from pgmill.job_waiting w where w.job = j.id),
-           'attempt_list', (select coalesce(jsonb_agg(jsonb_build_object('attempt', a.attempt, 'worker', coalesce(a.instance, ''), 'started_at', pgmill.micros(a.started_at),
+           'attempt_list', (select coalesce(jsonb_agg(jsonb_build_object('attempt', a.attempt, 'worker', coalesce(pgmill.worker_name(a.instance), ''), 'started_at', pgmill.micros(a.started_at),
                                                                         'ended_at', pgmill.micros(a.ended_at), 'reason', a.reason) order by a.ended_at), '[]')
                               from pgmill.job_attempt a where a.job = j.id))
     from pgmill.job j

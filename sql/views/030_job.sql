@@ -12,7 +12,8 @@ select j.id,
        coalesce((select p.pool from pgmill.pool_topic p where p.topic = j.topic order by p.place limit 1), 'default') as pool,
        (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority,
        coalesce((r.args ->> 'attempt')::int, j.attempt) as attempt, j.reason, coalesce(r.attempted_by[1], j.instance) as instance, j.created_at, j.updated_at, j.run_at,
-       coalesce(r.attempted_at, j.started_at) as started_at, j.finished_at, j.deadline_at, j.retry_of
+       coalesce(r.attempted_at, j.started_at) as started_at, j.finished_at, j.deadline_at, j.retry_of,
+       case when j.state = 'PENDING' then (select w.due_at from pgmill.job_waiting w where w.job = j.id and w.due_at < 'infinity') end as due_at
   from pgmill.job j
   left join pgmill.river_job r on j.state = 'PENDING' and r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
                               and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state);
@@ -51,8 +52,10 @@ select r.args ->> 'job', 'job', 'timeout', r.attempted_at
   from pgmill.river_job r
   join pgmill.job j on j.id = r.args ->> 'job'
   left join pgmill.topic t on t.name = j.topic
+  left join pgmill.topic_timeout o on o.topic = j.topic
+  left join pgmill.job_lease l on l.claim = r.id
  where r.queue = 'job' and r.state = 'running'
-   and r.attempted_at + coalesce(j.max_runtime, t.max_runtime, interval '1 hour') + interval '1 minute' < now()
+   and coalesce(l.over_at, case when l.claim is null then r.attempted_at + coalesce(j.max_runtime, o.max_runtime, t.max_runtime, interval '1 hour') end) + interval '1 minute' < now()
 union all
 select w.job, 'job', 'overdue', w.due_at from pgmill.job_waiting w where w.due_at < now() - interval '30 seconds';
 comment on view mill.stuck is 'What should have moved on and has not: nothing, while a host lives.';

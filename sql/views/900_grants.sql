@@ -28,28 +28,32 @@ declare
   f regprocedure;
 begin
   for f in select p.oid::regprocedure from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname in ('mill', 'pgmill') loop
-    execute format('revoke execute on routine %s from public', f);
+    execute format('revoke execute on routine %s from public, pgmill_api', f);
   end loop;
 end $$;
 grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup, mill_module;
-grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime, pgmill_api;
-revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime, pgmill_api; -- it shows data
-grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
-grant usage on sequence pgmill.event_id to mill_emitter, mill_operator, pgmill_api; -- the default of its id
-grant select on sequence pgmill.bell to mill_emitter, mill_operator, pgmill_api;
-grant execute on function pgmill.ring(), pgmill.suspicious(jsonb) to mill_emitter, mill_operator, pgmill_api;
+grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime;
+revoke all on all tables in schema mill from pgmill_api; -- views show all scopes
+revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime; -- it shows data
+grant select (id), insert (scope, type, target, key, trace_id, data) on mill.outbox to mill_emitter, mill_operator, pgmill_runtime;
+revoke all on all sequences in schema pgmill from pgmill_api;
+grant usage on sequence pgmill.event_id to mill_emitter, mill_operator; -- the default of its id
+grant select on sequence pgmill.bell to mill_emitter, mill_operator;
+grant execute on function pgmill.ring(), pgmill.suspicious(jsonb) to mill_emitter, mill_operator;
 grant update on sequence pgmill.bell to pgmill_runtime;
-grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.emit_many(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
+grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.emit_many(jsonb) to mill_emitter, mill_operator, pgmill_runtime;
 grant execute on function
   mill.pause_subscription(text, text), mill.resume_subscription(text, text), mill.hold_subscription(text, int, text),
   mill.park_subscription(text, int, text), mill.drop_event(text, int, bigint, text), mill.unpark(text, text, text),
   mill.move_subscription(text, text, text), mill.reshard_subscription(text, int, text),
   mill.pause_schedule(text, text), mill.resume_schedule(text, text), mill.trigger_schedule(text, text),
-  mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text), mill.limit_scope(text, int, float8, text), mill.set_pools(jsonb, text) to mill_operator, pgmill_runtime;
+  mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text), mill.limit_scope(text, int, float8, text), mill.set_pools(jsonb, text), mill.set_timeouts(jsonb, text) to mill_operator, pgmill_runtime;
 grant execute on function mill.submit_job(text, jsonb, jsonb), mill.submit_jobs(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.cancel(text, text) to mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.claim_jobs(text, text[], int, int), mill.renew_jobs(text[], text[]), mill.progress_job(text, text, int, text),
   mill.complete_job(text, text, jsonb), mill.fail_job(text, text, text, boolean), mill.release_job(text, text) to mill_worker, mill_operator, pgmill_runtime, pgmill_api;
+grant execute on function mill.put_blob(bytea, jsonb) to mill_emitter, mill_operator, mill_module, pgmill_runtime;
+grant execute on function mill.blob(text), mill.read_blob(text, bigint, int) to mill_worker, mill_operator, mill_module, pgmill_runtime, pgmill_api;
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 -- The API's own, for pgmill_api alone, and the way there from the hosts' role.
 grant execute on function mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text),
@@ -67,7 +71,7 @@ grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
 grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),
   pgmill.job_claim_key(text), pgmill.wait_reason(text, text, text, text, timestamptz, text),
-  pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator, pgmill_api;
+  pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;
 revoke update, delete on pgmill.event, pgmill.log, pgmill.audit from pgmill_runtime;

@@ -38,6 +38,21 @@ type PgmillAudit struct {
 	TraceID *string
 }
 
+type PgmillBlob struct {
+	ID          string
+	Kind        string
+	Scope       string
+	Job         *string
+	ContentType string
+	Size        int64
+	Sha256      []byte
+	Retention   *string
+	CreatedAt   time.Time
+	ExpiresAt   *time.Time
+	TraceID     *string
+	Bytes       []byte
+}
+
 type PgmillBuild struct {
 	One     bool
 	Ordinal int32
@@ -168,6 +183,7 @@ type PgmillJob struct {
 	Output       []byte
 	SubmittedBy  string
 	Meta         []byte
+	OutputBlob   *string
 }
 
 type PgmillJobAttempt struct {
@@ -203,6 +219,7 @@ type PgmillJobLease struct {
 	Token  string
 	Ttl    time.Duration
 	Until  time.Time
+	OverAt *time.Time
 }
 
 type PgmillJobProgress struct {
@@ -423,4 +440,13 @@ type PgmillTopicRate struct {
 	Topic string
 	N     int64
 	Tat   time.Time
+}
+
+type PgmillTopicTimeout struct {
+	Topic        string
+	MaxRuntime   pgtype.Interval
+	MaxQueueWait pgtype.Interval
+	MaxAttempts  *int32
+	Scope        string
+	TraceID      *string
 }
