@@ -50,6 +50,7 @@ func soaking() bool { return os.Getenv("PGMILL_SOAK") != "" }
 type plan struct {
 	Subs      []sub
 	Schedules []timed
+	Steps     []step
 	Args      []string // flags of host worker
 }
 
@@ -109,6 +110,9 @@ func hostMain(text string) error {
 			Handle: func(ctx context.Context, tx pgx.Tx, t platform.Tick) error {
 				return act(ctx, tx, side, s.Name, t.Event)
 			}})
+	}
+	for _, s := range p.Steps {
+		s.register(side)
 	}
 	os.Args = append([]string{"host", "worker", "--addr=127.0.0.1:0", "--log-format=json", "--poll-interval=200ms"}, p.Args...)
 	host.Main()
