@@ -141,7 +141,7 @@ func (b *bed) orders(ctx context.Context, steps []step, rate int) {
 		s := steps[rand.IntN(len(steps))]
 		options := fmt.Sprintf(`{"scope": "org:%d", "priority": %q, "key": "k%d", "delay_ms": %d}`,
 			rand.IntN(5), []string{"critical", "interactive", "batch"}[rand.IntN(3)], rand.IntN(40), max(0, rand.IntN(8000)-7000))
-		in := fmt.Sprintf(`{"millis": %d, "flaky": %v}`, rand.IntN(60), rand.IntN(20) == 0)
+		in := fmt.Sprintf(`{"millis": %d, "flaky": %v}`, rand.IntN(300), rand.IntN(20) == 0)
 		cancels := rand.IntN(25) == 0
 		err := pgx.BeginFunc(b.Context(), b.db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(b.Context(), `with job as materialized (select mill.submit_job($2, $3::text::jsonb || jsonb_build_object('n', $1::bigint), $4::text::jsonb) as id)
