@@ -97,11 +97,13 @@ func newJobBed(t *testing.T) *bed {
 
 var inside, outside = step{Topic: "job.t.inside"}, step{Topic: "job.t.outside", Outside: true}
 
-// order submits a job and notes that it is wanted, in one transaction.
-func (b *bed) order(n int, s step, in, options string) string {
+// sqlOrder submits a job and notes that it is wanted, in one statement.
+const sqlOrder = `with job as materialized (select mill.submit_job($2, $3::text::jsonb || jsonb_build_object('n', $1::bigint), $4::text::jsonb) as id)
+	insert into wanted select $1, id, $5, $6 from job`
+
+func (b *bed) order(n int, s step, in, options string) {
 	b.Helper()
-	return ask[string](b, `with job as materialized (select mill.submit_job($2, $3::text::jsonb || jsonb_build_object('n', $1::bigint), $4::text::jsonb) as id),
-		wanted as (insert into wanted select $1, id, $5, false from job) select id from job`, n, s.Topic, in, options, s.Outside)
+	b.exec(sqlOrder, n, s.Topic, in, options, s.Outside, false)
 }
 
 // allOnce checks the wanted jobs once all have ended: none lost, each effect once, no
@@ -189,9 +191,12 @@ func TestF38JobsOfAHostBehindADeadConnection(t *testing.T) {
 	}
 }
 
+// sqlEnded answers true once every job has ended.
+const sqlEnded = "select not exists (select from pgmill.job where state in ('PENDING', 'APPROVAL_REQUIRED'))"
+
 func (b *bed) endedJobs() {
 	b.Helper()
-	b.wait("select not exists (select from pgmill.job where state in ('PENDING', 'APPROVAL_REQUIRED'))")
+	b.wait(sqlEnded)
 }
 
 // takenBack checks that n jobs were taken from a host within its lease and a second.
