@@ -1,6 +1,8 @@
 package job_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
 
@@ -138,6 +141,34 @@ func TestLimits(t *testing.T) {
 				t.Errorf("after those had ended: %v", third)
 			}
 		})
+	}
+}
+
+// What waited for a limit starts when there is room, not at the next poll; so does the
+// next suspect.
+func TestLimitedJobsFollowEachOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	limited := func(topic string, set func(s *platform.Step[json.RawMessage, none])) platform.Function {
+		s := work(topic, func(context.Context, *platform.Attempt) error { return nil })
+		set(&s)
+		return s
+	}
+	w.put(30, "job.n.topic", `{}`)
+	w.put(30, "job.n.scope", `{}`)
+	w.put(30, "job.n.key", `{"key":"k"}`)
+	w.put(30, "job.n.suspect", `{"max_attempts":5}`)
+	w.exec(`update pgmill.job_waiting set demand = '!', attempt = 3 where topic = 'job.n.suspect'`)
+	w.exec(`select pgmill.open_lane('job.n.suspect', 1::smallint, '!', 'install')`)
+	began := time.Now()
+	w.hostWith(&host.Worker{Poll: 5 * time.Second},
+		limited("job.n.topic", func(s *platform.Step[json.RawMessage, none]) { s.Concurrency = 1 }),
+		limited("job.n.scope", func(s *platform.Step[json.RawMessage, none]) { s.PerScope = 1 }),
+		limited("job.n.key", func(s *platform.Step[json.RawMessage, none]) { s.PerKey = 1 }),
+		work("job.n.suspect", func(context.Context, *platform.Attempt) error { return nil }))
+	platformtest.WaitWithin(t, w.pool, 3*time.Minute, `select count(*) = 0 from pgmill.job where state = 'PENDING'`)
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("30 of each took %v", took)
 	}
 }
 

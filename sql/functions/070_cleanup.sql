@@ -41,32 +41,22 @@ as $$
         select j.id from pgmill.job j
          where j.scope = $2 and j.updated_at < $1 and j.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
            and exists (select from pgmill.job_progress a where a.job = j.id)
-<<<<<<< HEAD
          order by j.updated_at limit 100))', null, null, 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
-    ('jobs', 3, 'job', 'x.scope = $2 and x.updated_at < $1', 'x.state not in (''PENDING'', ''APPROVAL_REQUIRED'')',
-        'not exists (select from pgmill.job_attempt a where a.job = x.id and not exists (select from pgmill.dead_letter d where d.job = x.id))
-         and not exists (select from pgmill.job_progress p where p.job = x.id)', 'x.updated_at', 'x.updated_at',
-        '(select true from pgmill.dead_letter d where d.job = x.id) is true', 'dead_letter', true, interval '1 day'),
-    ('dead_letters', 1, 'dead_letter', 'x.scope = $2 and x.died_at < $1', null, null, 'x.died_at', 'x.died_at', null, null, true, interval '1 day'),
-    ('job_keys', 1, 'job_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', null, null, 'x.at', 'x.at', null, null, true, interval '7 days')
-    ) v(class, part, tbl, range, due, bare, sort, at, kept_if, kept_by, orgs, at_least)
-=======
-         order by j.updated_at limit 100))', 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
     ('jobs', 3, 'blob', 'x.job = any (array(
         select j.id from pgmill.job j
          where j.scope = $2 and j.updated_at < $1 and j.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
            and j.output_blob is not null and exists (select from pgmill.blob a where a.job = j.id)
-         order by j.updated_at limit 100))', 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
-    ('jobs', 4, 'job', 'x.scope = $2 and x.updated_at < $1 and x.state not in (''PENDING'', ''APPROVAL_REQUIRED'')
-         and not exists (select from pgmill.job_attempt a where a.job = x.id and not exists (select from pgmill.dead_letter d where d.job = x.id))
+         order by j.updated_at limit 100))', null, null, 'x.job', 'null::timestamptz', null, null, true, interval '1 day'),
+    ('jobs', 4, 'job', 'x.scope = $2 and x.updated_at < $1', 'x.state not in (''PENDING'', ''APPROVAL_REQUIRED'')',
+        'not exists (select from pgmill.job_attempt a where a.job = x.id and not exists (select from pgmill.dead_letter d where d.job = x.id))
          and not exists (select from pgmill.job_progress p where p.job = x.id)
          and not exists (select from pgmill.blob b where b.job = x.id)', 'x.updated_at', 'x.updated_at',
-        'exists (select from pgmill.dead_letter d where d.job = x.id)', 'dead_letter', true, interval '1 day'),
-    ('dead_letters', 1, 'dead_letter', 'x.scope = $2 and x.died_at < $1', 'x.died_at', 'x.died_at', null, null, true, interval '1 day'),
+        '(select true from pgmill.dead_letter d where d.job = x.id) is true', 'dead_letter', true, interval '1 day'),
+    ('dead_letters', 1, 'dead_letter', 'x.scope = $2 and x.died_at < $1', null, null, 'x.died_at', 'x.died_at', null, null, true, interval '1 day'),
     -- What a function put away, once the time that it was put for is over.
-    ('blobs', 1, 'blob', 'x.scope = $2 and x.expires_at < $1', 'x.expires_at', 'x.expires_at', null, null, true, interval '1 hour'),
-    ('job_keys', 1, 'job_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', 'x.at', 'x.at', null, null, true, interval '7 days')
->>>>>>> go4b
+    ('blobs', 1, 'blob', 'x.scope = $2 and x.expires_at < $1', null, null, 'x.expires_at', 'x.expires_at', null, null, true, interval '1 hour'),
+    ('job_keys', 1, 'job_key', 'x.scope = $2 and x.at < $1 - interval ''1 hour''', null, null, 'x.at', 'x.at', null, null, true, interval '7 days')
+    ) v(class, part, tbl, range, due, bare, sort, at, kept_if, kept_by, orgs, at_least)
 $$;
 
 create or replace function pgmill.has_claims(instance text) returns boolean

@@ -96,7 +96,9 @@ begin
 end $$;
 
 -- Which heads, given in the order of their turns, have room: at most slots. Those whose
--- key is at its limit are moved aside, so that nobody waits behind them.
+-- key is at its limit are moved aside, so that nobody waits behind them, to come back
+-- (see pgmill.unblock) by priority and in their order; one that was let back and has to go
+-- again is the first of its priority. Of one key those that come again are before new ones.
 create or replace function pgmill.within_limits(lanes pgmill.lane[], room pgmill.room[], ords bigint[], places tid[], slots int, keyed boolean) returns boolean[]
 language plpgsql volatile
 set enable_seqscan = off
@@ -104,16 +106,19 @@ as $$
 #variable_conflict use_column
 declare
   over boolean[] := array_fill(false, array[cardinality(ords)]);
+  aside tid[];
 begin
   if keyed then
-    over := array(select case when t.per_key is not null and w.key is not null
-                              then row_number() over (partition by w.topic, w.scope, w.key order by h.nth) + pgmill.key_live(w.topic, w.scope, w.key) > t.per_key else false end
-                    from unnest(places) with ordinality as h(place, nth)
-                    left join pgmill.job_waiting w on w.ctid = h.place
-                    left join pgmill.topic t on t.name = w.topic
-                   order by h.nth);
-    update pgmill.job_waiting w set due_at = 'infinity', blocked = pgmill.block_key(w.topic, w.scope, w.key)
-      from (select w.ctid as place from unnest(places, over) as h(place, over) join pgmill.job_waiting w on w.ctid = h.place where h.over for update of w skip locked) h
+    select array_agg(k.over order by k.nth), array_agg(k.place) filter (where k.live >= k.per_key) into over, aside
+      from (select h.nth, h.place, t.per_key, l.live,
+                   coalesce(row_number() over (partition by w.topic, w.scope, w.key order by pgmill.plain_demand(w.demand) = w.demand, h.nth) + l.live > t.per_key, false) as over
+              from unnest(places) with ordinality as h(place, nth)
+              left join pgmill.job_waiting w on w.ctid = h.place and w.key is not null
+              left join pgmill.topic t on t.name = w.topic
+             cross join lateral (select case when t.per_key is not null then pgmill.key_live(w.topic, w.scope, w.key) end as live) l) k;
+    update pgmill.job_waiting w set due_at = 'infinity', blocked = pgmill.block_key(w.topic, w.scope, w.key),
+           seq = (w.priority::bigint << 52) + w.seq - case when pgmill.plain_demand(w.demand) = w.demand then 0 else 1::bigint << 50 end
+      from (select w.ctid as place from unnest(aside) as h(place) join pgmill.job_waiting w on w.ctid = h.place for update of w skip locked) h
      where w.ctid = h.place;
   end if;
   return array(
@@ -192,6 +197,7 @@ begin
           or exists (select from unnest(lanes) l where starts_with(l.demand, '!'));
   keyed := limited and exists (select from pgmill.topic t where t.name = any (topics) and t.per_key is not null);
   foreach level in array array[0, 1, 2]::smallint[] loop
+    exit when left_over < 1;
     select count(*), max(l.vt) into many, first from unnest(lanes) l where l.priority = level;
     continue when many = 0;
     for round in 1..5 loop
@@ -199,21 +205,24 @@ begin
         room := pgmill.lane_room(me, lanes);
         before := coalesce(pg_sequence_last_value('pgmill.river_job_id_seq'), 0);
       end if;
+      -- A lane of which not all was looked at may have the next turn after its last head's.
       select array_agg(h.ord), array_agg(h.place), array_agg(h.seq), array_agg(h.turn) into ords, places, seqs, turns
-        from (select l.ord, w.place, w.seq, l.turn + w.upto / l.weight as turn
-                from (select o.*, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
-                             greatest(0, least(case when keyed then greatest(left_over, 200) -- of which many may be moved aside
-                                                    when many <= 4 or round > 3 then left_over else 1 + 2 * left_over / many end,
-                                               (room[o.ord]).topic_left, (room[o.ord]).scope_left, (room[o.ord]).both_left, (room[o.ord]).suspects_left)) as share
-                        from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
-                        left join pgmill.scope_limit s on s.scope = o.scope
-                       where o.priority = level) l
-               cross join lateral (select x.ctid as place, x.seq, sum(x.cost) over (order by x.seq) as upto
-                                     from pgmill.job_waiting x
-                                    where x.topic = l.topic and x.priority = l.priority and x.demand = l.demand and x.scope = l.scope
-                                      and x.due_at is null and x.seq >= l.low
-                                    order by x.seq limit l.share) w
-               order by 4, 3) h;
+        from (select x.*, min(x.turn) filter (where x.cut) over () as known
+                from (select l.ord, w.place, w.seq, l.turn + w.upto / l.weight as turn, w.nth = l.look and l.look < least(left_over, l.most) as cut
+                        from (select o.*, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
+                                     case when keyed then greatest(left_over, 200) -- of which many may be moved aside
+                                          when many <= 4 or round > 3 then left_over else 1 + 2 * left_over / many end as look,
+                                     least((room[o.ord]).topic_left, (room[o.ord]).scope_left, (room[o.ord]).both_left, (room[o.ord]).suspects_left) as most
+                                from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
+                                left join pgmill.scope_limit s on s.scope = o.scope
+                               where o.priority = level) l
+                       cross join lateral (select x.ctid as place, x.seq, sum(x.cost) over (order by x.seq) as upto, row_number() over (order by x.seq) as nth
+                                             from pgmill.job_waiting x
+                                            where x.topic = l.topic and x.priority = l.priority and x.demand = l.demand and x.scope = l.scope
+                                              and x.due_at is null and x.seq >= l.low
+                                            order by x.seq limit greatest(0, least(l.look, l.most))) w) x
+               order by 4, 3) h
+       where (h.turn > h.known) is not true;
       exit when ords is null;
       if limited then
         may := pgmill.within_limits(lanes, room, ords, places, left_over, keyed);
@@ -284,7 +293,8 @@ begin
 end $$;
 
 -- Lets jobs of keys that are not at their limit any more back into their lanes, as many
--- as there is room for. blocked names one key; null: all.
+-- as there is room for, the first by their seq (see pgmill.within_limits). key names one;
+-- null: all.
 create or replace function pgmill.unblock(key text default null) returns int
 language plpgsql volatile
 set enable_seqscan = off
@@ -309,12 +319,14 @@ begin
   loop
     select coalesce(t.per_key, 1000000) - pgmill.key_live(b::jsonb ->> 0, b::jsonb ->> 1, b::jsonb ->> 2)
            - (select count(*) from pgmill.job_waiting w where w.topic = b::jsonb ->> 0 and w.scope = b::jsonb ->> 1 and w.key = b::jsonb ->> 2
-                and w.due_at is null and starts_with(w.demand, '^')) into room
-      from (select 1) one left join pgmill.topic t on t.name = b::jsonb ->> 0;
-    continue when room < 1;
-    update pgmill.job_waiting w set due_at = case when pgmill.open_lane(w.topic, w.priority, '^' || ltrim(w.demand, '^'), w.scope, true) then null else now() end,
-           blocked = null, seq = nextval('pgmill.job_seq'), demand = '^' || ltrim(w.demand, '^')
-     where w.job in (select x.job from pgmill.job_waiting x where x.blocked = b order by x.seq limit room for update skip locked);
+                and w.due_at is null and starts_with(w.demand, '^') and w.priority <= f.priority) into room
+      from (select x.priority from pgmill.job_waiting x where x.blocked = b order by x.seq limit 1) f left join pgmill.topic t on t.name = b::jsonb ->> 0;
+    continue when coalesce(room, 0) < 1;
+    update pgmill.job_waiting w set due_at = case when pgmill.open_lane(w.topic, w.priority, x.demand, w.scope, true) then null else now() end,
+           blocked = null, seq = nextval('pgmill.job_seq'), demand = x.demand
+      from (select x.ctid as place, case when starts_with(x.demand, '!') then x.demand else '^' || ltrim(x.demand, '^') end as demand
+              from pgmill.job_waiting x where x.blocked = b order by x.seq limit room for update skip locked) x
+     where w.ctid = x.place;
     get diagnostics got = row_count;
     n := n + got;
   end loop;

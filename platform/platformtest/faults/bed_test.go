@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,8 +171,10 @@ type proc struct {
 type hostOptions struct {
 	Subs      []sub
 	Schedules []timed
-	Steps     []string // topics
-	Rate      int      // of each topic, a second
+	Steps     []step
+	DSN       string // the way to the database; "": as the bed's
+	Noted     []string // topics of steps that note their input's name
+	Rate      int      // of each of them, a second
 	Args      []string
 	Failpoint string // as PGMILL_FAILPOINT: name=kill, name=stop:3
 	Clock     string // as clockEnv
@@ -181,7 +184,7 @@ type hostOptions struct {
 // start starts a host and waits until it works.
 func (b *bed) start(o hostOptions) *proc {
 	b.Helper()
-	text, err := json.Marshal(plan{Subs: o.Subs, Schedules: o.Schedules, Steps: o.Steps, Rate: o.Rate, Args: append([]string{fmt.Sprintf("--lease-ttl=%v", ttl)}, o.Args...)})
+	text, err := json.Marshal(plan{Subs: o.Subs, Schedules: o.Schedules, Steps: o.Steps, Noted: o.Noted, Rate: o.Rate, Args: append([]string{fmt.Sprintf("--lease-ttl=%v", ttl)}, o.Args...)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -198,7 +201,8 @@ func (b *bed) start(o hostOptions) *proc {
 	p := &proc{t: b.T, out: &journal{ready: make(chan struct{})}, done: make(chan struct{})}
 	p.cmd = exec.Command(binary)
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PGMILL_") })
-	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+b.dsn, "PGMILL_LISTEN_URL="+pgtest.Listen(b.T, b.dsn), "PGMILL_FAILPOINT="+o.Failpoint, clockEnv+"="+o.Clock)
+	dsn := cmp.Or(o.DSN, b.dsn)
+	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+dsn, "PGMILL_LISTEN_URL="+pgtest.Listen(b.T, dsn), "PGMILL_FAILPOINT="+o.Failpoint, clockEnv+"="+o.Clock)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		b.Fatal(err)

@@ -87,7 +87,7 @@ func TestF40HostsWithShiftedClocks(t *testing.T) {
 	b := newBed(t)
 	began := ask[int64](b, "select pg_current_xact_id()::text::bigint")
 	one := sub{Name: "test.one", Events: "held", Timeout: time.Minute}
-	o := hostOptions{Subs: []sub{lots, one}, Schedules: []timed{{Name: "test.second", Cron: "@every 1s"}}, Steps: []string{"job.test.later", "job.test.flaky"}, Rate: 2}
+	o := hostOptions{Subs: []sub{lots, one}, Schedules: []timed{{Name: "test.second", Cron: "@every 1s"}}, Noted: []string{"job.test.later", "job.test.flaky"}, Rate: 2}
 	hosts := map[string]*proc{}
 	for _, clock := range []string{"3600", "-3600", "-3600 3"} {
 		o.Clock = clock

@@ -50,7 +50,8 @@ func soaking() bool { return os.Getenv("PGMILL_SOAK") != "" }
 type plan struct {
 	Subs      []sub
 	Schedules []timed
-	Steps     []string // topics
+	Steps     []step
+	Noted     []string // topics
 	Rate      int
 	Args      []string // flags of host worker
 }
@@ -117,7 +118,7 @@ func hostMain(text string) error {
 				return act(ctx, tx, side, s.Name, t.Event)
 			}})
 	}
-	for _, topic := range p.Steps {
+	for _, topic := range p.Noted {
 		platform.Register(platform.Step[work, struct{}]{Topic: topic, Rate: p.Rate, Run: func(ctx context.Context, a *platform.Attempt, in work) (struct{}, error) {
 			if topic == "job.test.flaky" && a.Number == 1 {
 				return struct{}{}, errors.New("refused")
@@ -125,6 +126,9 @@ func hostMain(text string) error {
 			_, err := side.Exec(ctx, "insert into effect (sub, key) values ($1, $2)", topic, in.Name)
 			return struct{}{}, err
 		}})
+	}
+	for _, s := range p.Steps {
+		s.register(side)
 	}
 	os.Args = append([]string{"host", "worker", "--addr=127.0.0.1:0", "--log-format=json", "--poll-interval=200ms"}, p.Args...)
 	host.Main()

@@ -1,0 +1,195 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/fault"
+)
+
+// F14, F33, F34, F36, F41, F46 for jobs: hosts are killed, told to stop, paused and cut
+// off at random while jobs are submitted, some of them rolled back, late, flaky, keyed or
+// cancelled. Each is done once or cancelled, none has two owners, none that has ended is
+// written again, and whatever waits says why.
+func TestStormOfJobs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute; run it without -short")
+	}
+	b := newJobBed(t) // not in parallel: it needs the whole machine
+	d, rate, patience := 15*time.Second, 50, time.Minute
+	if soaking() {
+		d, rate, patience = 10*time.Minute, 200, 5*time.Minute
+	}
+	keyed := step{Topic: "job.t.keyed", PerKey: 1}
+	steps := []step{inside, outside, keyed}
+	var slots []*slot
+	for range 3 {
+		w := fault.NewWire(t, b.dsn)
+		slots = append(slots, &slot{wire: w, fleet: b.keep(1, hostOptions{Steps: steps, DSN: w.DSN})})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var storm sync.WaitGroup
+	struck := map[string]int{}
+	storm.Go(func() {
+		for pause(ctx, time.Second+rand.N(time.Second)) == nil {
+			struck[slots[rand.IntN(len(slots))].strike()]++
+		}
+	})
+	storm.Go(func() { b.orders(ctx, steps, rate) })
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	var watch sync.WaitGroup
+	why := map[string]time.Duration{}
+	watch.Go(func() { b.why(watching, why) })
+	storm.Wait()
+	for _, s := range slots {
+		s.wire.Mend()
+	}
+	platformtest.WaitWithin(t, b.db, patience, sqlEnded)
+	stop()
+	watch.Wait()
+	b.allOnce()
+	t.Logf("%d jobs, %d cancelled; %v; deaths %d; longest waits by reason: %v", ask[int](b, "select count(*) from wanted"), ask[int](b, "select count(*) from pgmill.job where state = 'CANCELLED'"),
+		struck, slots[0].fleet.died()+slots[1].fleet.died()+slots[2].fleet.died(), why)
+	for reason, longest := range why {
+		if most, ok := waits[reason]; !ok || longest > most {
+			t.Errorf("a job was seen waiting for %v with reason %q; want at most %v", longest, reason, most)
+		}
+	}
+	if got := b.list("select format('%s waits: %s', id, reason) from mill.why_not_running union all select format('%s is stuck: %s', id, reason) from mill.stuck"); got != "" {
+		t.Errorf("in the end:\n%s", got)
+	}
+}
+
+// waits are the reasons that a job may wait for in a storm, and how long one may be seen
+// with it: three hosts may all be away at once.
+var waits = map[string]time.Duration{
+	"claimable":            30 * time.Second,
+	"pool_overloaded":      30 * time.Second,
+	"no_live_host":         30 * time.Second,
+	"no_pool_mapping":      10 * time.Second, // until the first host has said what it can do
+	"key_limit":            time.Minute,      // each in turn
+	"scheduled":            3 * time.Second,
+	"handler_error":        3 * time.Second, // that and the others: until the next attempt
+	"host_lost":            3 * time.Second,
+	"lease_lost":           3 * time.Second,
+	"commit_failed":        3 * time.Second,
+	"conflict":             3 * time.Second,
+	"database_unreachable": 3 * time.Second,
+}
+
+// slot is a place for one host, with a way of its own to the database.
+type slot struct {
+	wire  *fault.Wire
+	fleet *fleet
+}
+
+// strike does something to the slot's host and answers what; it returns when that is over.
+func (s *slot) strike() string {
+	p := s.fleet.some(0)
+	if p == nil {
+		return "between hosts"
+	}
+	away := ttl/2 + rand.N(ttl)
+	switch rand.IntN(6) {
+	case 0, 1:
+		p.kill()
+		return "kill -9"
+	case 2:
+		p.signal(syscall.SIGTERM)
+		return "SIGTERM"
+	case 3:
+		p.pause()
+		<-time.After(away) // the fault itself
+		p.resume()
+		return "SIGSTOP"
+	case 4:
+		s.wire.Freeze()
+		<-time.After(away)
+		s.wire.Mend()
+		return "partition"
+	default:
+		s.wire.Forget()
+		return "connections lost"
+	}
+}
+
+// orders submits jobs of every kind at a rate until ctx ends, a few in each transaction,
+// and cancels some.
+func (b *bed) orders(ctx context.Context, steps []step, rate int) {
+	refused := errors.New("rolled back")
+	began, n := time.Now(), 0
+	for pause(ctx, 50*time.Millisecond) == nil {
+		batch, cancelled := &pgx.Batch{}, []int{}
+		for most := n + rate; n < most && n < int(time.Since(began).Seconds()*float64(rate)); n++ {
+			s := steps[rand.IntN(len(steps))]
+			options := fmt.Sprintf(`{"scope": "org:%d", "priority": %q, "key": "k%d", "delay_ms": %d}`,
+				rand.IntN(5), []string{"critical", "interactive", "batch"}[rand.IntN(3)], rand.IntN(40), max(0, rand.IntN(8000)-7000))
+			in := fmt.Sprintf(`{"millis": %d, "flaky": %v}`, rand.IntN(300), rand.IntN(20) == 0)
+			cancel := rand.IntN(25) == 0
+			if cancel {
+				cancelled = append(cancelled, n)
+			}
+			batch.Queue(sqlOrder, n, s.Topic, in, options, s.Outside, cancel)
+		}
+		err := pgx.BeginFunc(b.Context(), b.db, func(tx pgx.Tx) error {
+			err := tx.SendBatch(b.Context(), batch).Close()
+			if err == nil && rand.IntN(20) == 0 {
+				return refused
+			}
+			return err
+		})
+		if err == nil {
+			_, err = b.db.Exec(b.Context(), `select mill.cancel(job) from wanted where n = any ($1)`, cancelled)
+		}
+		if err != nil && !errors.Is(err, refused) {
+			b.Errorf("submit and cancel: %v", err)
+			return
+		}
+	}
+}
+
+// why notes, until ctx ends, for how long jobs were seen to wait with each reason at most,
+// and that each that waits has one.
+func (b *bed) why(ctx context.Context, longest map[string]time.Duration) {
+	since := map[string]time.Time{}
+	for pause(ctx, time.Second) == nil {
+		rows, err := b.db.Query(b.Context(), `
+			select coalesce(w.job, y.id), coalesce(y.reason, 'none'), count(*) from pgmill.job_waiting w
+			  full join (select id, reason from mill.why_not_running where kind = 'job') y on y.id = w.job
+			 group by 1, 2`)
+		if err != nil {
+			b.Errorf("why: %v", err)
+			return
+		}
+		var job, reason string
+		var n int
+		now, seen := time.Now(), map[string]bool{}
+		if _, err := pgx.ForEachRow(rows, []any{&job, &reason, &n}, func() error {
+			if n != 1 {
+				b.Errorf("job %s has %d rows in mill.why_not_running", job, n)
+			}
+			k := reason + " " + job
+			if since[k].IsZero() {
+				since[k] = now
+			}
+			seen[k] = true
+			longest[reason] = max(longest[reason], now.Sub(since[k]).Round(time.Millisecond))
+			return nil
+		}); err != nil {
+			b.Errorf("why: %v", err)
+		}
+		maps.DeleteFunc(since, func(k string, _ time.Time) bool { return !seen[k] })
+	}
+}
