@@ -172,7 +172,7 @@ type hostOptions struct {
 	Subs      []sub
 	Schedules []timed
 	Steps     []step
-	DSN       string // the way to the database; "": as the bed's
+	DSN       string   // the way to the database; "": as the bed's
 	Noted     []string // topics of steps that note their input's name
 	Rate      int      // of each of them, a second
 	Args      []string
