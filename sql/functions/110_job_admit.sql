@@ -210,11 +210,12 @@ begin
         from (select x.*, min(x.turn) filter (where x.cut) over () as known
                 from (select l.ord, w.place, w.seq, l.turn + w.upto / l.weight as turn, w.nth = l.look and l.look < least(left_over, l.most) as cut
                         from (select o.*, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
-                                     case when keyed then greatest(left_over, 200) -- of which many may be moved aside
+                                     case when t.per_key is not null then greatest(left_over, 200) -- of which many may be moved aside
                                           when many <= 4 or round > 3 then left_over else 1 + 2 * left_over / many end as look,
                                      least((room[o.ord]).topic_left, (room[o.ord]).scope_left, (room[o.ord]).both_left, (room[o.ord]).suspects_left) as most
                                 from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
                                 left join pgmill.scope_limit s on s.scope = o.scope
+                                left join pgmill.topic t on keyed and t.name = o.topic
                                where o.priority = level) l
                        cross join lateral (select x.ctid as place, x.seq, sum(x.cost) over (order by x.seq) as upto, row_number() over (order by x.seq) as nth
                                              from pgmill.job_waiting x
