@@ -26,16 +26,16 @@ func TestStormOfJobs(t *testing.T) {
 		t.Skip("takes a minute; run it without -short")
 	}
 	b := newJobBed(t) // not in parallel: it needs the whole machine
-	d, rate, patience := 15*time.Second, 50, time.Minute
+	d, rate, lease, patience := 15*time.Second, 50, ttl, time.Minute
 	if soaking() {
-		d, rate, patience = 10*time.Minute, 200, 5*time.Minute
+		d, rate, lease, patience = 10*time.Minute, 200, 5*time.Second, 5*time.Minute
 	}
 	keyed := step{Topic: "job.t.keyed", PerKey: 1}
 	steps := []step{inside, outside, keyed}
 	var slots []*slot
 	for range 3 {
 		w := fault.NewWire(t, b.dsn)
-		slots = append(slots, &slot{wire: w, fleet: b.keep(1, hostOptions{Steps: steps, DSN: w.DSN})})
+		slots = append(slots, &slot{wire: w, lease: lease, fleet: b.keep(1, hostOptions{Steps: steps, DSN: w.DSN, Args: []string{fmt.Sprint("--lease-ttl=", lease)}})})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -92,6 +92,7 @@ var waits = map[string]time.Duration{
 // slot is a place for one host, with a way of its own to the database.
 type slot struct {
 	wire  *fault.Wire
+	lease time.Duration
 	fleet *fleet
 }
 
@@ -101,7 +102,7 @@ func (s *slot) strike() string {
 	if p == nil {
 		return "between hosts"
 	}
-	away := ttl/2 + rand.N(ttl)
+	away := s.lease/2 + rand.N(s.lease)
 	switch rand.IntN(6) {
 	case 0, 1:
 		p.kill()
