@@ -31,7 +31,7 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 		{"modules", "name, role, version, migrated_at, live_hosts"},
 		{"health", "component, status, reasons, counts, checked_at"},
 		{"why_not_running", "id, kind, reason, since, detail"},
-		{"jobs", "id, state, verdict, topic, scope, trace_id, run_id, step_id, pool, priority, attempt, reason, instance, created_at, updated_at, run_at, started_at, finished_at, deadline_at, retry_of"},
+		{"jobs", "id, state, verdict, topic, scope, trace_id, run_id, step_id, pool, priority, attempt, reason, instance, created_at, updated_at, run_at, started_at, finished_at, deadline_at, retry_of, due_at"},
 		{"dead_letters", "job_id, topic, scope, state, reason, attempts, died_at, retried_as"},
 		{"queue_depth", "topic, pool, ready, running, waiting, oldest_ready_seconds"},
 		{"stuck", "id, kind, reason, since"},
@@ -95,6 +95,12 @@ func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 		{"all modules", `select * from mill.modules`},
 		{"the newest jobs", `select * from mill.jobs order by updated_at desc limit 100`},
 		{"the newest jobs of a state", `select * from mill.jobs where state = 'FAILED' order by updated_at desc limit 100`},
+		{"the jobs that run", `select * from mill.jobs where state = 'RUNNING'`},
+		{"the newest jobs that run", `select * from mill.jobs where state = 'RUNNING' order by updated_at desc limit 100`},
+		{"the newest jobs that wait", `select * from mill.jobs where state = 'PENDING' order by updated_at desc limit 100`},
+		{"one job", `select * from mill.jobs where id = 'job-77'`},
+		{"a page of jobs after one", `select * from mill.jobs where (updated_at, id) < (now() - interval '1000 s', 'x') order by updated_at desc, id desc limit 100`},
+		{"jobs of others' rows", `select j.* from (select job_id from mill.dead_letters order by died_at desc limit 100) d join mill.jobs j on j.id = d.job_id`},
 		{"the newest jobs of a topic", `select * from mill.jobs where topic = 'job.x.t7' order by updated_at desc limit 100`},
 		{"the newest jobs of a scope", `select * from mill.jobs where scope = 'org:7' order by updated_at desc limit 100`},
 		{"the jobs of a trace", `select * from mill.jobs where trace_id = 'trace-77'`},
@@ -152,7 +158,11 @@ func fill(t *testing.T, db db, n int) {
 		must(t, db, q, n)
 	}
 	for _, q := range []string{
-		`insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, attempt) select id, topic, 1, '', scope, nextval('pgmill.job_seq'), 1, 1 from pgmill.job where state = 'PENDING'`,
+		`insert into pgmill.river_job (args, kind, queue, max_attempts, state, attempted_by, attempted_at, unique_key, unique_states)
+			select jsonb_build_object('job', id, 'attempt', 2, 'scope', scope), topic, 'job', 1, 'running', array['host-' || (2 * (1 + row_number() over () % 200))], now(), pgmill.job_claim_key(id), b'01000001'
+			from (select * from pgmill.job where state = 'PENDING' order by hashtext(id) limit 1000) j`,
+		`insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, attempt) select id, topic, 1, '', scope, nextval('pgmill.job_seq'), 1, 1 from pgmill.job
+			where state = 'PENDING' and not exists (select from pgmill.river_job r where r.args ->> 'job' = job.id)`,
 		`insert into pgmill.lane (topic, priority, demand, scope, n) select distinct topic, 1, '', scope, 0 from pgmill.job_waiting`,
 		`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, died_at) select id, scope, topic, state, 'x.y', 1, updated_at from pgmill.job where state = 'FAILED'`,
 		`insert into pgmill.module (name, versions) values ('stock', '{1}')`,

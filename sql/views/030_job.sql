@@ -1,22 +1,33 @@
 -- Jobs as people and programs read them. No input, no output.
 
--- One scan, so that pages in the order of updated_at, of a topic, a scope or a trace come
--- from an index. A search for RUNNING alone reads what waits, seconds for a
--- million.
+-- Two scans of the one table: what runs, found from the claims, and the rest. Neither
+-- has a where of its own, nor a join: only then does the planner merge their pages from
+-- the indexes in the order of updated_at (it sees shown all the same) and looks one id up.
+-- greatest: what runs is sorted, or that index would be read through for it.
 create or replace view mill.jobs as
-select j.id,
-       case when j.state <> 'PENDING' then j.state
-            when r.id is not null then 'RUNNING'
-            else 'PENDING' end as state,
-       j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+select id, state, verdict, topic, scope, trace_id, run_id, step_id, pool, priority, attempt, reason, instance, created_at, updated_at, run_at, started_at, finished_at, deadline_at, retry_of, due_at
+  from (
+select j.id, 'RUNNING'::text as state, j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
        coalesce((select p.pool from pgmill.pool_topic p where p.topic = j.topic order by p.place limit 1), 'default') as pool,
        (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority,
-       coalesce((r.args ->> 'attempt')::int, j.attempt) as attempt, j.reason, coalesce(r.attempted_by[1], j.instance) as instance, j.created_at, j.updated_at, j.run_at,
-       coalesce(r.attempted_at, j.started_at) as started_at, j.finished_at, j.deadline_at, j.retry_of,
-       case when j.state = 'PENDING' then (select w.due_at from pgmill.job_waiting w where w.job = j.id and w.due_at < 'infinity') end as due_at
+       coalesce((select (r.args ->> 'attempt')::int from pgmill.river_job r where r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
+                                  and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state)), j.attempt) as attempt, j.reason,
+       coalesce((select r.attempted_by[1] from pgmill.river_job r where r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
+                                  and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state)), j.instance) as instance, j.created_at, greatest(j.updated_at) as updated_at, j.run_at,
+       coalesce((select r.attempted_at from pgmill.river_job r where r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
+                                  and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state)), j.started_at) as started_at, j.finished_at, j.deadline_at, j.retry_of, null::timestamptz as due_at,
+       j.state = 'PENDING' and j.id = any (array(select r.args ->> 'job' from pgmill.river_job r where r.queue = 'job' and r.state = 'running')) as shown
   from pgmill.job j
-  left join pgmill.river_job r on j.state = 'PENDING' and r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
-                              and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state);
+union all
+select j.id, j.state, j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+       coalesce((select p.pool from pgmill.pool_topic p where p.topic = j.topic order by p.place limit 1), 'default'),
+       (array['critical', 'interactive', 'batch'])[j.priority + 1],
+       j.attempt, j.reason, j.instance, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.deadline_at, j.retry_of,
+       case when j.state = 'PENDING' then (select w.due_at from pgmill.job_waiting w where w.job = j.id and w.due_at < 'infinity') end,
+       not (j.state = 'PENDING' and exists (select from pgmill.river_job r where r.state = 'running' and r.unique_key = pgmill.job_claim_key(j.id) and r.unique_key is not null
+                                  and r.unique_states is not null and pgmill.river_job_state_in_bitmask(r.unique_states, r.state)))
+  from pgmill.job j) u
+ where shown;
 comment on view mill.jobs is 'One row a job. RUNNING is what its claim says. Of one that waits, mill.why_not_running says why.';
 
 create or replace view mill.dead_letters as
