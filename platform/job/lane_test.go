@@ -143,3 +143,38 @@ func TestLanesAreRemovedUnderTraffic(t *testing.T) {
 	stop()
 	removers.Wait()
 }
+
+// A job whose transaction had the last number of all when an admission looked is admitted
+// once it commits: it is not below its lane's low by then.
+func TestJobOfTheNewestTransactionIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'me', '1 h')`)
+	admitted := func() string {
+		return ask[string](w, `select coalesce(string_agg(job, ' '), 'none') from pgmill.admit('me', '{job.lane}', 10)`)
+	}
+	for range 20 { // other databases' transactions end, too, and hide it
+		first := w.submit("job.lane", `{}`, `{}`)
+		tx, err := w.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.Background())
+		var open string
+		if err := tx.QueryRow(t.Context(), `select mill.submit_job('job.lane')`).Scan(&open); err != nil {
+			t.Fatal(err)
+		}
+		if got := admitted(); got != first {
+			t.Fatalf("admitted %s; want %s", got, first)
+		}
+		if second := w.submit("job.lane", `{}`, `{}`); admitted() != second {
+			t.Fatal("the second is not admitted")
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := admitted(); got != open {
+			t.Fatalf("admitted %s; want %s, which waited for its commit", got, open)
+		}
+	}
+}

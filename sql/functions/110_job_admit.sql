@@ -149,7 +149,8 @@ end $$;
 -- its lane on by its cost over the scope's weight. A lane that was away comes in at most
 -- a thousand behind the first. Nothing is read below a lane's low: its rows numbered up
 -- to mark are settled once the oldest transaction is younger than mark_xid, and of those
--- the first that is left, if any, is the next low. One admission at a time: that is
+-- the first that is left, if any, is the next low. mark_xid is admission's own number, given
+-- after mark was read: a snapshot's xmax may be the number of one that runs. One admission at a time: that is
 -- what limits and turns are counted by. First the heads of the lanes in
 -- the order of their turns are read, then what limits and policy say of them, then they
 -- are taken: what most admissions need none of costs them nothing.
@@ -178,6 +179,7 @@ declare
   may boolean[]; -- by head, if anything limits
   got int;
   last_seq bigint;
+  numbered boolean; -- before last_seq was read: then others below last_seq may have higher numbers
   horizon pg_snapshot;
   limited boolean;
   keyed boolean;
@@ -186,6 +188,7 @@ begin
     return;
   end if;
   perform pg_advisory_xact_lock(hashtextextended('pgmill.admit', 0));
+  numbered := pg_current_xact_id_if_assigned() is not null;
   last_seq := coalesce(pg_sequence_last_value('pgmill.job_seq'), 0);
   horizon := pg_current_snapshot();
   lanes := pgmill.lanes_for(me, topics, pools, labels);
@@ -252,8 +255,8 @@ begin
         select l.topic, l.priority, l.demand, l.scope, l.n + 1, p.turn,
                case when k.known then greatest(l.low, least(l.mark + 1, p.seq + 1, r.seq))
                     else l.low end,
-               case when k.known then last_seq else l.mark end,
-               case when k.known then pg_snapshot_xmax(horizon) else l.mark_xid end
+               case when k.known and not numbered then last_seq else l.mark end,
+               case when k.known and not numbered then pg_current_xact_id() else l.mark_xid end
           from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
           join (select h.ord, max(h.turn) as turn, max(h.seq) as seq from held h group by h.ord) p on p.ord = l.ord
           left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
