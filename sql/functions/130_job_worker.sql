@@ -49,26 +49,17 @@ begin
   elsif exists (select from pgmill.instance i where i.kind = 'worker' and i.id = me) then
     raise exception using errcode = 'MI001', message = 'worker must be a name that no host has';
   end if;
-<<<<<<< HEAD
-  insert into pgmill.instance as i (kind, id, ttl, pools, labels) values ('outside', me, claim_for.lease_secs * interval '1 second' + interval '30 seconds', claim_for.pools, claim_for.labels)
-  on conflict (kind, id) do update
-     set ttl = excluded.ttl, last_seen = now(), deregistered_at = null, pools = excluded.pools, labels = excluded.labels
-   where i.last_seen < now() - interval '1 second' or i.ttl <> excluded.ttl or i.deregistered_at is not null
-      or i.pools is distinct from excluded.pools or i.labels is distinct from excluded.labels;
-  insert into pgmill.instance_function (instance, function) select me, t from unnest(claim_for.topics) t on conflict do nothing;
-=======
   -- Written only where there is something new: a row that is locked first gives this
   -- transaction its number, and then admission moves no mark.
   if not exists (select from pgmill.instance i
-                  where i.kind = 'outside' and i.id = claim_for.worker and i.last_seen >= now() - interval '1 second' and i.deregistered_at is null
+                  where i.kind = 'outside' and i.id = me and i.last_seen >= now() - interval '1 second' and i.deregistered_at is null
                     and i.ttl = claim_for.lease_secs * interval '1 second' + interval '30 seconds'
                     and i.pools is not distinct from claim_for.pools and i.labels is not distinct from claim_for.labels) then
-    insert into pgmill.instance as i (kind, id, ttl, pools, labels) values ('outside', claim_for.worker, claim_for.lease_secs * interval '1 second' + interval '30 seconds', claim_for.pools, claim_for.labels)
+    insert into pgmill.instance as i (kind, id, ttl, pools, labels) values ('outside', me, claim_for.lease_secs * interval '1 second' + interval '30 seconds', claim_for.pools, claim_for.labels)
     on conflict (kind, id) do update
        set ttl = excluded.ttl, last_seen = now(), deregistered_at = null, pools = excluded.pools, labels = excluded.labels;
   end if;
-  insert into pgmill.instance_function (instance, function) select claim_for.worker, t from unnest(claim_for.topics) t on conflict do nothing;
->>>>>>> e87b134 (job: a job whose transaction had the newest number when an admission looked is not passed over for ever)
+  insert into pgmill.instance_function (instance, function) select me, t from unnest(claim_for.topics) t on conflict do nothing;
   return query
   with got as materialized (
     select * from pgmill.admit(me, claim_for.topics, claim_for.n, claim_for.pools, claim_for.labels)
