@@ -63,7 +63,11 @@ func TestStormOfJobs(t *testing.T) {
 	t.Logf("%d jobs, %d cancelled; %v; deaths %d; longest waits by reason: %v", ask[int](b, "select count(*) from wanted"), ask[int](b, "select count(*) from pgmill.job where state = 'CANCELLED'"),
 		struck, slots[0].fleet.died()+slots[1].fleet.died()+slots[2].fleet.died(), why)
 	for reason, longest := range why {
-		if most, ok := waits[reason]; !ok || longest > most {
+		most, ok := waits[reason]
+		if soaking() {
+			most *= 10 // more may be submitted than a small machine can do
+		}
+		if !ok || longest > most {
 			t.Errorf("a job was seen waiting for %v with reason %q; want at most %v", longest, reason, most)
 		}
 	}
