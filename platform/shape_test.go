@@ -370,7 +370,7 @@ var readsClock = strings.Fields(`
 	platform/pg/code.go platform/pg/private_keeper.go platform/pg/private_data.go
 	platform/subscription/batch.go platform/subscription/call.go platform/subscription/errand.go platform/subscription/holder.go
 	platform/wakeup/bell.go platform/wakeup/loop.go
-	functions/demo/steps.go platform/internal/claim/river.go platform/job/engine.go`)
+	functions/demo/steps.go platform/api/body.go platform/internal/claim/river.go platform/job/engine.go`)
 
 // statements are the calls whose arguments reach the database.
 var statements = []string{"Exec", "Query", "QueryRow", "Queue", "SendBatch", "CopyFrom", "Scan"}

@@ -102,14 +102,14 @@ func fingerprint(t *testing.T, db db) string {
 		    left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 		   where c.relnamespace in ('pgmill'::regnamespace, 'mill'::regnamespace)
 		  union all
-		  select format('relation %s %s %s %s %s', c.oid::regclass, c.relkind, c.reloptions, coalesce(c.relacl, acldefault('r', c.relowner)), obj_description(c.oid, 'pg_class'))
+		  select format('relation %s %s %s %s %s', c.oid::regclass, c.relkind, c.reloptions, (select array_agg(a::text order by a::text) from unnest(coalesce(c.relacl, acldefault('r', c.relowner))) a), obj_description(c.oid, 'pg_class'))
 		    from pg_class c where c.relnamespace in ('pgmill'::regnamespace, 'mill'::regnamespace)
 		  union all
 		  select format('index %s', pg_get_indexdef(i.indexrelid)) from pg_index i join pg_class c on c.oid = i.indexrelid where c.relnamespace = 'pgmill'::regnamespace
 		  union all
 		  select format('constraint %s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint where connamespace = 'pgmill'::regnamespace
 		  union all
-		  select format('routine %s %s', pg_get_functiondef(oid), proacl) from pg_proc where pronamespace in ('pgmill'::regnamespace, 'mill'::regnamespace) and prokind in ('f', 'p')
+		  select format('routine %s %s', pg_get_functiondef(oid), (select array_agg(a::text order by a::text) from unnest(proacl) a)) from pg_proc where pronamespace in ('pgmill'::regnamespace, 'mill'::regnamespace) and prokind in ('f', 'p')
 		  union all
 		  select format('view %s', pg_get_viewdef(oid)) from pg_class where relnamespace = 'mill'::regnamespace and relkind = 'v'
 		  union all
