@@ -6,8 +6,8 @@
 create or replace function pgmill.new_id() returns text
 language sql volatile
 as $$
-  select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
-                                        from 1 for 6), 52, 1), 53, 1), 'hex')::uuid::text
+  select overlay(gen_random_uuid()::text placing overlay(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') placing '-' from 9 for 0) || '-7'
+                 from 1 for 15)
 $$;
 
 -- What a job asks of who runs it, in one text: '' asks nothing.
@@ -88,6 +88,9 @@ begin
     raise exception using errcode = 'MI001', message = 'input must be a JSON object';
   elsif octet_length((item -> 'input')::text) > 2097152 then
     raise exception using errcode = 'MI002', message = 'input is larger than 2 MiB: store it and point to it';
+  end if;
+  if item - '{topic,input}'::text[] = '{}' and pgmill.in_scope('install') then
+    return; -- most have nothing else
   end if;
   for o in select key, value, jsonb_typeof(value) as type, value #>> '{}' as text from jsonb_each(item - '{topic,input}'::text[]) loop
     bad := case
