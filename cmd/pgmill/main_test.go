@@ -34,7 +34,7 @@ func newDesk(t *testing.T) desk {
 		platform.Step[json.RawMessage, echoed]{Topic: "job.t.fail", Run: func(context.Context, *platform.Attempt, json.RawMessage) (echoed, error) {
 			return echoed{}, platform.Fail("t.broken", nil)
 		}},
-		platform.Step[json.RawMessage, string]{Topic: "job.t.long", Run: func(context.Context, *platform.Attempt, json.RawMessage) (string, error) {
+		platform.Step[json.RawMessage, string]{Topic: "job.t.large", Run: func(context.Context, *platform.Attempt, json.RawMessage) (string, error) {
 			return strings.Repeat("x", platform.MaxOutput), nil
 		}},
 	} {
@@ -167,7 +167,7 @@ func TestAWorkersCommandIsStopped(t *testing.T) {
 func TestLargeOutputAtTheTerminal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.shows(d.types(0, "job", "submit", "--topic", "job.t.long", "--wait"), "SUCCEEDED", "262146 bytes: pgmill job get ")
+	d.shows(d.types(0, "job", "submit", "--topic", "job.t.large", "--wait"), "SUCCEEDED", "262146 bytes: pgmill job get ")
 	id := pgtest.Ask[string](t, d.pool, `select id from mill.jobs`)
 	if got := d.types(0, "job", "get", id, "--raw"); got != `"`+strings.Repeat("x", platform.MaxOutput)+`"` {
 		t.Errorf("get --raw printed %d bytes", len(got))
