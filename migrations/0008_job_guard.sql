@@ -5,7 +5,7 @@
 -- +goose Up
 
 -- +goose StatementBegin
-create function pgmill.job_guard() returns trigger
+create or replace function pgmill.job_guard() returns trigger
 language plpgsql
 as $$
 begin

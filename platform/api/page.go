@@ -55,6 +55,9 @@ func (f filter) tenant(who caller, tenant string) error {
 }
 
 // cursor takes up where a page ended.
+// lastMicros is the end of the year 9999: what Postgres takes as a time.
+const lastMicros = 253402300799_999_999
+
 func (f filter) cursor(c echo.Context) error {
 	v := c.QueryParam("cursor")
 	if v == "" {
@@ -63,7 +66,7 @@ func (f filter) cursor(c echo.Context) error {
 	b, err := base64.RawURLEncoding.DecodeString(v)
 	at, id, ok := strings.Cut(string(b), " ")
 	n, numberErr := strconv.ParseInt(at, 10, 64)
-	if err != nil || !ok || numberErr != nil || len(id) > 200 {
+	if err != nil || !ok || numberErr != nil || n < 0 || n > lastMicros || len(id) > 200 {
 		return badField("cursor", "a next_cursor of an earlier page")
 	}
 	f["at"], f["id"] = n, id

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -132,6 +133,9 @@ func (e *Engine) topics() []string {
 func (e *Engine) fetch(ctx context.Context, max int) ([]claim.Claim, error) {
 	rows, err := db.New(e.Control).JobsAdmit(ctx, db.JobsAdmitParams{Me: e.Instance, Topics: e.topics(), Slots: int32(max)})
 	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // River keeps it to itself
+			e.Log.Warn("could not claim jobs", "error", err)
+		}
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
 	e.fetched.Add(int64(len(rows)))

@@ -112,7 +112,7 @@ func TestLimits(t *testing.T) {
 		{"of each scope", `{"per_scope":2}`, "", `{}`, 2, "topic_limit"},
 		{"of each key", `{"per_key":1}`, "", `{"key":"k"}`, 1, "key_limit"},
 		{"of the scope in all topics", `{}`, "install", `{}`, 4, "tenant_limit"},
-		{"how many start in a minute", `{"rate":5}`, "", `{}`, 5, "pool_overloaded"},
+		{"how many start in a minute", `{"rate":5}`, "", `{}`, 5, "topic_limit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -107,7 +107,7 @@ begin
       when o.key in ('trace_id', 'run_id', 'step_id') then case when o.type <> 'string' or o.text !~ '^[A-Za-z0-9_.:-]{1,128}$' then '1 to 128 of letters, digits and _.:-' end
       when o.key = 'requires' then
         case when o.type <> 'array' or jsonb_array_length(o.value) > 50
-               or exists (select from jsonb_array_elements(o.value) r where jsonb_typeof(r) <> 'string' or length(r #>> '{}') not between 1 and 100) then 'at most 50 words of 1 to 100 characters' end
+               or exists (select from jsonb_array_elements(o.value) r where jsonb_typeof(r) <> 'string' or length(trim(r #>> '{}')) not between 1 and 100) then 'at most 50 words of 1 to 100 characters' end
       when o.key in ('labels', 'placement') then
         case when o.type <> 'object' or (select count(*) from jsonb_object_keys(o.value)) > 50
                or exists (select from jsonb_each(o.value) l where jsonb_typeof(l.value) <> 'string' or length(l.key) not between 1 and 100 or length(l.value #>> '{}') > 256) then
@@ -126,7 +126,7 @@ begin
     begin
       perform (item ->> 'run_at')::timestamptz;
     exception
-      when datetime_field_overflow or invalid_datetime_format then
+      when datetime_field_overflow or invalid_datetime_format or invalid_time_zone_displacement_value then
         raise exception using errcode = 'MI001', message = 'run_at must be a time as RFC 3339';
     end;
   end if;
@@ -146,7 +146,7 @@ as $$
 declare
   new_scope constant text := coalesce(item ->> 'scope', 'install');
   urgency constant smallint := case item ->> 'priority' when 'critical' then 0 when 'batch' then 2 else 1 end;
-  cost constant int := coalesce((item ->> 'cost')::int, 1);
+  cost constant int := coalesce((item ->> 'cost')::numeric::int, 1);
   demand text := '';
   due timestamptz;
   deadline timestamptz;
@@ -167,7 +167,7 @@ begin
   end if;
   insert into pgmill.job as j (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
                           trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
-  values (id, new_scope, item ->> 'topic', (item ->> 'max_attempts')::int, urgency, cost, item ->> 'key', item ->> 'unique_key', demand,
+  values (id, new_scope, item ->> 'topic', (item ->> 'max_attempts')::numeric::int, urgency, cost, item ->> 'key', item ->> 'unique_key', demand,
           nullif(item -> 'labels', 'null'), due, deadline, nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms',
           coalesce(queue_wait, (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = item ->> 'topic'),
                    (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = '*'), interval '1 hour'),
@@ -231,7 +231,8 @@ begin
       if coalesce((item ->> 'debounce_ms')::float8, 0) > 0 then
         late := (item ->> 'debounce_ms')::float8 * interval '1 ms';
         update pgmill.job_waiting w
-           set due_at = now() + late, expires_at = w.expires_at + (now() + late - coalesce(w.due_at, now()))
+           set due_at = now() + late,
+               expires_at = least((select j.deadline_at from pgmill.job j where j.id = w.job), w.expires_at + (now() + late - coalesce(w.due_at, now())))
          where w.job = first.job and w.attempt = 1 and coalesce(w.due_at, now()) < 'infinity';
         if found then
           update pgmill.job j set input = coalesce(item -> 'input', '{}'), run_at = now() + late, updated_at = now() where j.id = first.job;

@@ -186,6 +186,8 @@ declare
 begin
   if slots < 1 or not exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return;
+  elsif not exists (select from pgmill.lane l where l.topic = any (topics)) then
+    return; -- nobody waits for it
   end if;
   perform pg_advisory_xact_lock(hashtextextended('pgmill.admit', 0));
   numbered := pg_current_xact_id_if_assigned() is not null;

@@ -348,7 +348,8 @@ begin
     return 'tenant_limit';
   elsif exists (select from pgmill.topic t where t.name = wait_reason.topic
                    and (t.concurrency <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name)
-                        or t.per_scope <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name and j.args ->> 'scope' = wait_reason.scope))) then
+                        or t.per_scope <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name and j.args ->> 'scope' = wait_reason.scope)
+                        or now() + t.rate_per - t.rate_per / t.rate < (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1))) then
     return 'topic_limit';
   end if;
   return 'pool_overloaded';

@@ -47,7 +47,7 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return (select substring(b.bytes from read_blob.at::int + 1 for read_blob.most) from pgmill.blob b where b.id = pgmill.blob_id(pointer) and read_blob.at between 0 and b.size);
+  return (select substring(b.bytes from least(read_blob.at, 2147483646)::int + 1 for read_blob.most) from pgmill.blob b where b.id = pgmill.blob_id(pointer) and read_blob.at between 0 and b.size);
 end $$;
 
 -- Null: there is none (any more).

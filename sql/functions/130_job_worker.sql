@@ -1,7 +1,8 @@
 -- Outside workers: programs in any language that claim jobs by SQL, or by HTTP, which
 -- is these functions behind a route. A claim is good for lease_secs from each renewal
 -- but for no longer than the job may run; its token only its holder knows; a call without the right one, or after the
--- lease was lost, is refused with MI101.
+-- lease was lost, is refused with MI101. Claim in a transaction of its own: one that is left
+-- idle for five seconds after it is ended by the server, for nobody is admitted meanwhile.
 
 -- The instance that a worker's name stands for: a name of a key's own scope, so that
 -- two scopes' workers of one name are two. Names have no /, nor have hosts.
@@ -48,6 +49,10 @@ begin
     raise exception using errcode = 'MI001', message = 'lease_secs must be 1 to 86400';
   elsif exists (select from pgmill.instance i where i.kind = 'worker' and i.id = me) then
     raise exception using errcode = 'MI001', message = 'worker must be a name that no host has';
+  end if;
+  -- Nobody else admits until this transaction ends, so it must not be left open.
+  if coalesce(nullif(current_setting('idle_in_transaction_session_timeout'), '0')::interval, interval '1 day') > interval '5 seconds' then
+    perform set_config('idle_in_transaction_session_timeout', '5s', true);
   end if;
   -- Written only where there is something new: a row that is locked first gives this
   -- transaction its number, and then admission moves no mark.

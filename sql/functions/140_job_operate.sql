@@ -10,7 +10,7 @@ as $$
 declare
   d record;
   j pgmill.job;
-  again text := retry_dead_letter.id || '-retry-' || substr(md5(gen_random_uuid()::text), 1, 8);
+  again text := regexp_replace(retry_dead_letter.id, '-retry-[0-9a-f]{8}$', '') || '-retry-' || substr(md5(gen_random_uuid()::text), 1, 8);
 begin
   select * into d from pgmill.dead_letter l where l.job = retry_dead_letter.id and pgmill.in_scope(l.scope) for update;
   if not found then
@@ -56,10 +56,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if limit_scope.scope !~ '^(install|provider|org:[A-Za-z0-9_.-]{1,100})$' then
+  if limit_scope.scope is null or limit_scope.scope !~ '^(install|provider|org:[A-Za-z0-9_.-]{1,100})$' then
     raise exception using errcode = 'MI001', message = 'scope must be install, provider or org:<id>';
-  elsif limit_scope.max_running < 0 or limit_scope.weight is null or limit_scope.weight <= 0 or limit_scope.weight > 1000 then
-    raise exception using errcode = 'MI001', message = 'max_running must be null or at least 0, weight above 0 and at most 1000';
+  elsif limit_scope.max_running < 0 or coalesce(limit_scope.weight, 0) not between 0.001 and 1000 then
+    raise exception using errcode = 'MI001', message = 'max_running must be null or at least 0, weight 0.001 to 1000';
   end if;
   insert into pgmill.scope_limit (scope, max_running, weight) values (limit_scope.scope, limit_scope.max_running, limit_scope.weight)
   on conflict (scope) do update set max_running = excluded.max_running, weight = excluded.weight;
@@ -85,16 +85,18 @@ begin
     when jsonb_typeof(coalesce(document -> 'pools', '{}')) <> 'object' then 'pools must be an object' end;
   if bad is null then
     select case when t.key !~ '^job(\.[A-Za-z0-9_-]+)+$' then 'a topic must be words joined by dots, the first one job'
-                when jsonb_typeof(t.value) not in ('string', 'array') then 'a topic goes to a pool or an array of pools' end into bad
+                when jsonb_typeof(t.value) not in ('string', 'array') or t.value = '[]' then 'a topic goes to a pool or an array of pools' end into bad
       from jsonb_each(document -> 'topics') t
-     where t.key !~ '^job(\.[A-Za-z0-9_-]+)+$' or jsonb_typeof(t.value) not in ('string', 'array') limit 1;
+     where t.key !~ '^job(\.[A-Za-z0-9_-]+)+$' or jsonb_typeof(t.value) not in ('string', 'array') or t.value = '[]' limit 1;
   end if;
   if bad is null then
     select 'pool ' || left(regexp_replace(p.key, '[^A-Za-z0-9_.-]', '?', 'g'), 64) || ' must be an object with requires, an array of words' into bad
       from jsonb_each(coalesce(document -> 'pools', '{}')) p
      where p.key !~ '^[A-Za-z0-9_.-]{1,64}$' or jsonb_typeof(p.value) <> 'object'
         or exists (select from jsonb_object_keys(case when jsonb_typeof(p.value) = 'object' then p.value else '{}' end) k where k <> 'requires')
-        or jsonb_typeof(coalesce(p.value -> 'requires', '[]')) <> 'array' limit 1;
+        or jsonb_typeof(coalesce(p.value -> 'requires', '[]')) <> 'array'
+        or exists (select from jsonb_array_elements(case when jsonb_typeof(p.value -> 'requires') = 'array' then p.value -> 'requires' else '[]' end) r
+                    where jsonb_typeof(r) <> 'string' or length(trim(r #>> '{}')) not between 1 and 100) limit 1;
   end if;
   if bad is null then
     select 'each pool of a topic must be listed in pools' into bad

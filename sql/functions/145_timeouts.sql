@@ -82,7 +82,7 @@ begin
   delete from pgmill.topic_timeout;
   insert into pgmill.topic_timeout (topic, max_runtime, max_queue_wait, max_attempts)
   select t.key, nullif((t.value ->> 'timeout_seconds')::float8, 0) * interval '1 second', nullif((t.value ->> 'max_queue_wait_seconds')::float8, 0) * interval '1 second',
-         (t.value ->> 'max_retries')::int + 1
+         (t.value ->> 'max_retries')::numeric::int + 1
     from jsonb_each(coalesce(document -> 'topics', '{}')) t
   union all
   select '*', nullif((r ->> 'running_timeout_seconds')::float8, 0) * interval '1 second', nullif((r ->> 'max_queue_wait_seconds')::float8, 0) * interval '1 second', null

@@ -86,8 +86,7 @@ var withClock = sync.OnceValues(func() (string, error) {
 // F40, X8: hosts an hour fast, an hour late, and set back by an hour while they work.
 // Leases, due times, retries, rates, ticks and the rescue go by the database's clock.
 func TestF40HostsWithShiftedClocks(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
+	b := newBed(t) // not beside others: its first build takes both cores for a minute
 	began := ask[int64](b, "select pg_current_xact_id()::text::bigint")
 	one := sub{Name: "test.one", Events: "held", Timeout: time.Minute}
 	o := hostOptions{Subs: []sub{lots, one}, Schedules: []timed{{Name: "test.second", Cron: "@every 1s"}}, Noted: []string{"job.test.later", "job.test.flaky"}, Rate: 2}
