@@ -40,7 +40,8 @@ func (p *program) report(err error) int {
 		err = usage{err}
 	}
 	code := exitCode(err)
-	if code == exitUnreachable {
+	var said *client.Problem
+	if code == exitUnreachable && !errors.As(err, &said) { // nobody there to say why
 		err = errors.New("no answer from the host: is `host serve` running, and PGMILL_URL its address?")
 	}
 	if !errors.Is(err, errEnded) && code != exitSignal {

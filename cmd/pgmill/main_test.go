@@ -146,7 +146,7 @@ func TestAWorkersCommandIsStopped(t *testing.T) {
 	var stderr out
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{"worker", "run", "--topic", "job.t.long", "--lease", "3s", "--", "sleep", "60"}, env, nil, &out{}, &stderr)
+		ended <- run(ctx, []string{"worker", "run", "--topic", "job.t.long", "--lease", "10s", "--", "sleep", "60"}, env, nil, &out{}, &stderr)
 	}()
 	for _, last := range []bool{false, true} {
 		id := strings.TrimSpace(d.types(0, "job", "submit", "--topic", "job.t.long"))

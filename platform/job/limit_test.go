@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,7 +135,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("why it waits: %q, want %q", got, tt.reason)
 			}
 			w.finish()
-			if tt.reason == "pool_overloaded" {
+			if strings.Contains(tt.limits, "rate") {
 				w.exec(`update pgmill.topic_rate set tat = tat - interval '1 minute'`)
 			}
 			if third := w.admits(8, "{job.l}"); third["install"] != min(tt.want, 8) {

@@ -125,6 +125,7 @@ select s.name || '/' || s.shard as id,
             else (select l.at from pgmill.log l where l.pos > s.position order by l.pos limit 1) end as since,
        case when s.state = 'retrying' then 'attempt ' || s.attempts || ' of the event at ' || x.failing_pos || ', next at ' || coalesce(s.next_retry_at::text, 'once claimed')
             when s.state = 'held' then 'the event at ' || x.failing_pos || ' failed ' || s.attempts || ' times: host subscription resume, park or drop'
+            when s.state = 'paused' and d.reason is not null then s.lag_events || ' events wait: mend the declaration and start a host'
             when s.state = 'paused' then s.lag_events || ' events wait: host subscription resume'
             when s.blocked_by = 'no_live_host' then s.lag_events || ' events wait: no live host has this function'
             else s.lag_events || ' events wait for a host to claim the shard' end as detail
