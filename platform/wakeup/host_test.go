@@ -333,7 +333,7 @@ func TestSilentEmittersDoNotLetOtherHostsSleep(t *testing.T) {
 	platformtest.WaitFor(t, pool, `select count(*) = 30 from effect where sub = 'b.other'`)
 	d := delays(t, pool, "b.other")
 	t.Logf("the other host, under load: p50 %v, p95 %v, worst %v", at(d, 0.5), at(d, 0.95), d[len(d)-1])
-	if at(d, 0.9) > 2*time.Second {
+	if at(d, 0.9) > long/4 {
 		t.Errorf("p90 %v; its poll is each %v", at(d, 0.9), long)
 	}
 }
