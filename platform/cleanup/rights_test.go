@@ -20,7 +20,7 @@ var keptTables = map[string]string{
 	"event": "canonical", "log": "canonical", "step": "canonical: advance prunes it", "audit": "audit",
 	"cursor": "active cursors", "shard": "active cursors", "subscription": "active cursors", "reshard": "not terminal",
 	"parked_key": "not terminal", "parked_event": "not terminal",
-	"job_waiting": "not terminal", "job_lease": "not terminal", "job_cancel": "not terminal", "job_unique": "not terminal", "lane": "not terminal", "topic_rate": "prunes itself",
+	"job_waiting": "not terminal", "job_lease": "not terminal", "job_cancel": "not terminal", "job_unique": "not terminal", "lane": "not terminal", "topic_rate": "prunes itself", "claim_floor": "prunes itself",
 	"topic": "declared", "scope_limit": "declared", "pool": "declared", "pool_topic": "declared", "topic_timeout": "declared", "document": "declared", "module": "declared",
 	"function": "declared", "schedule": "declared", "retention": "declared",
 	"archive": "the archive's", "build": "migrations", "goose_db_version": "migrations", "river_migration": "migrations", "epoch": "the server's life",

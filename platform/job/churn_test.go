@@ -15,6 +15,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/cleanup"
 	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // F44 in its long form: somebody holds an old snapshot while jobs come and end and old
@@ -88,6 +89,43 @@ func TestF44OldSnapshotDoesNotSlowJobsAndCleanups(t *testing.T) {
 	w.exec(`vacuum pgmill.job, pgmill.job_waiting, pgmill.lane`)
 	if got := ask[int64](w, size); got*10 > dead || dead < int64(old) {
 		t.Errorf("%d dead rows under the snapshot, %d after it", dead, got)
+	}
+}
+
+// F44: an admission does not read what earlier ones have left dead, which an old snapshot
+// keeps: rows of its lane, of rates, claims of jobs that have ended.
+func TestF44OldSnapshotDoesNotSlowAdmissions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.function (name, kind, module, listens) values ('job.f44', 'step', 'test', '{}')`)
+	w.exec(`insert into pgmill.topic (name, function, max_attempts, max_runtime, backoff, backoff_max, concurrency, rate, rate_per) values ('job.f44', 'job.f44', 3, '1 min', '1 s', '1 min', 1000, 1000000, '1 s')`)
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'f44', '1 h')`)
+	w.submit("job.f44", `{}`, `{}`)
+	pgtest.Exec(t, pgtest.Session(t, w.dsn, "isolation level repeatable read"), `select count(*) from pgmill.lane`)
+	w.exec(`insert into pgmill.lane (topic, priority, demand, scope, n, vt, low) select l.topic, l.priority, l.demand, l.scope, i, 0, 0 from pgmill.lane l, generate_series(-50000, -1) i`)
+	w.exec(`insert into pgmill.topic_rate (topic, n, tat) select 'job.f44', i, now() from generate_series(-50000, -1) i`)
+	w.exec(`insert into pgmill.river_job (state, attempt, attempted_at, attempted_by, args, kind, queue, max_attempts) select 'running', 1, now(), '{f44}', '{"scope":"install"}', 'job.f44', 'job', 1 from generate_series(1, 50000)`)
+	for _, table := range []string{"lane where n < 0", "topic_rate where n < 0", "river_job"} {
+		w.exec(`delete from pgmill.` + table)
+	}
+	conn, err := w.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	most := 0
+	for i := range 70 {
+		w.submit("job.f44", `{}`, `{}`)
+		if _, pages := pgtest.Explain(t, conn, `select count(*) from pgmill.admit('f44', '{job.f44}', 1)`); i > 3 { // the first ones read the catalog
+			most = max(most, pages)
+		}
+		w.exec(`select pgmill.end_claims(array_agg(id), null, null, null, array[null::jsonb]) from pgmill.river_job where state = 'running' and id > 50000`)
+	}
+	if most > 300 {
+		t.Errorf("an admission read %d pages beside fifty thousand dead rows", most)
+	}
+	if n := ask[int](w, `select (select count(*) from pgmill.lane) + (select count(*) from pgmill.topic_rate)`); n > 200 {
+		t.Errorf("%d rows of lanes and rates are left", n)
 	}
 }
 

@@ -109,6 +109,35 @@ func TestPreparedEventWaitsForItsOwnTransactionOnly(t *testing.T) {
 	wantPositions(t, pool, "at the end", "commit", "prepared", "rollback")
 }
 
+// F44: the dead rows of old steps, which an old snapshot keeps, are not read again by
+// each clean-up.
+func TestOldSnapshotDoesNotSlowSteps(t *testing.T) {
+	t.Parallel()
+	dsn := platformtest.DSN(t)
+	pool := platformtest.Pool(t, dsn)
+	must(t, session(t, dsn, "isolation level repeatable read read only"), `select count(*) from pgmill.step`)
+	must(t, pool, `insert into pgmill.step (k, base, last, after_id, cluster) select i, k.base, k.last, k.after_id, k.cluster from pgmill.step k, generate_series(-50000, -1) i`)
+	must(t, pool, `delete from pgmill.step where k < 0`)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	most := 0
+	for i := range 105 {
+		emit(t, pool, name(i))
+		if _, pages := pgtest.Explain(t, conn, `select pgmill.advance()`); i > 3 { // the first ones read the catalog
+			most = max(most, pages)
+		}
+	}
+	if most > 300 {
+		t.Errorf("an advance read %d pages beside 50000 dead steps", most)
+	}
+	if n := ask[int](t, pool, `select count(*) from pgmill.step`); n > 200 {
+		t.Errorf("%d steps are kept, want about 100", n)
+	}
+}
+
 // prepared runs a script in a transaction, prepares it under the name
 // holder-<number> and ends the session. It is rolled back at the end of the test.
 func prepared(t *testing.T, dsn, script string) (number uint32) {

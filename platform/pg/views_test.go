@@ -5,13 +5,13 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // DESIGN 8: the columns are a contract; new ones come at the end only.
@@ -52,6 +52,16 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 		want := strings.Split(tt.columns, ", ")
 		if len(columns) < len(want) || !slices.Equal(columns[:len(want)], want) {
 			t.Errorf("mill.%s has columns %q, want it to begin with %q", tt.view, columns, want)
+		}
+		var plan []struct {
+			Plan struct {
+				Cost float64 `json:"Total Cost"`
+			}
+		}
+		if err := reader.QueryRow(t.Context(), `explain (format json) select * from mill.`+tt.view).Scan(&plan); err != nil {
+			t.Error(err)
+		} else if cost := plan[0].Plan.Cost; cost > 100_000 { // jit_above_cost: to compile it takes a second
+			t.Errorf("mill.%s seems to cost %.0f to a planner without statistics", tt.view, cost)
 		}
 	}
 	for _, q := range []string{`select * from mill.outbox`, `select data from mill.outbox`, `select * from pgmill.event`, `select * from pgmill.instance`, `select mill.emit('a', 't')`} {
@@ -131,7 +141,7 @@ func TestViewsAreFastWithManyRowsBehindThem(t *testing.T) {
 			best = min(best, time.Since(began))
 		}
 
-		plan, pages := explain(t, pool, tt.query)
+		plan, pages := pgtest.Explain(t, pool, tt.query)
 		t.Logf("%-40s %8.1f ms, %5d pages, %d rows", tt.name, float64(best.Microseconds())/1000, pages, rows)
 		if best > within || pages > 20_000 || bigScan.MatchString(plan) {
 			t.Errorf("%s took %v at best, want less than %v; it read %d pages\n%s", tt.name, best, within, pages, plan)
@@ -190,25 +200,4 @@ func fill(t *testing.T, db db, n int) {
 	} {
 		must(t, db, q)
 	}
-}
-
-// explain is the plan of a query and how many pages it reads.
-func explain(t *testing.T, pool *pgxpool.Pool, query string) (plan string, pages int) {
-	t.Helper()
-	rows, err := pool.Query(t.Context(), `explain (analyze, buffers) `+query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan = strings.Join(lines, "\n")
-	m := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan) // the topmost counts all
-	if m == nil {
-		t.Fatalf("no pages in\n%s", plan)
-	}
-	hit, _ := strconv.Atoi(m[1])
-	read, _ := strconv.Atoi(m[2])
-	return plan, hit + read
 }

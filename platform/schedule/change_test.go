@@ -56,7 +56,7 @@ func TestX10MigrationOnAPopulatedDatabase(t *testing.T) {
 	w.exec("select mill.emit('t.x', 'before')")
 	w.wait("select count(*) = 1 from effect")
 	w.stopAllBut(nil)
-	w.exec(`drop table pgmill.reshard, pgmill.schedule, pgmill.module, pgmill.job, pgmill.job_waiting, pgmill.lane, pgmill.topic, pgmill.topic_rate, pgmill.job_attempt, pgmill.job_lease, pgmill.job_cancel,
+	w.exec(`drop table pgmill.reshard, pgmill.schedule, pgmill.module, pgmill.job, pgmill.job_waiting, pgmill.lane, pgmill.claim_floor, pgmill.topic, pgmill.topic_rate, pgmill.job_attempt, pgmill.job_lease, pgmill.job_cancel,
 			pgmill.job_unique, pgmill.job_key, pgmill.dead_letter, pgmill.scope_limit, pgmill.document, pgmill.pool, pgmill.pool_topic, pgmill.job_progress, pgmill.blob, pgmill.topic_timeout cascade;
 		drop sequence pgmill.job_seq; alter table pgmill.instance drop pools cascade, drop labels cascade; drop index pgmill.shard_retry; alter table pgmill.subscription drop dormant cascade;
 		delete from pgmill.goose_db_version where version_id >= 2; delete from pgmill.build`)

@@ -88,7 +88,7 @@ begin
     insert into pgmill.step (k, base, last, after_id, cluster)
     values (old.k + 1, cur, old.last + n, old.after_id, old.cluster);
     if old.k % 50 = 0 then
-      delete from pgmill.step where k < old.k - 100;
+      delete from pgmill.step where k between old.k - 300 and old.k - 101; -- below are the dead, whom an old snapshot keeps
     end if;
   end if;
   return n;

@@ -71,6 +71,37 @@ begin
   return lanes;
 end $$;
 
+-- The number that no live claim of a job is below.
+create or replace function pgmill.claims_floor() returns bigint
+language plpgsql stable
+as $$
+begin
+  return (select f.low from pgmill.claim_floor f order by f.n desc limit 1);
+end $$;
+
+-- Raises it, if it is worth it. Under admission's lock, in read committed: every claim
+-- there is was committed before this statement's snapshot.
+create or replace function pgmill.raise_claims_floor() returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  worth constant int := 1000; -- numbers
+  newest constant bigint := coalesce(pg_sequence_last_value('pgmill.river_job_id_seq'), 0);
+  old record;
+  first bigint;
+begin
+  select f.n, f.low into old from pgmill.claim_floor f order by f.n desc limit 1;
+  if newest - old.low < 2 * worth then
+    return;
+  end if;
+  first := coalesce((select j.id from pgmill.river_job j where j.id >= old.low and j.state::text = 'running' and j.queue || '' = 'job' order by j.id limit 1), newest + 1);
+  if first - old.low >= worth then
+    insert into pgmill.claim_floor (n, low) values (old.n + 1, first);
+    delete from pgmill.claim_floor f where f.n between old.n - 20 and old.n - 3;
+  end if;
+end $$;
+
 -- What is left to each lane by the limits of its topic (with its rate) and scope, counted
 -- from live claims; null: no limit. Suspects are one at a time of each host, in all lanes.
 create or replace function pgmill.lane_room(me text, lanes pgmill.lane[]) returns pgmill.room[]
@@ -81,7 +112,7 @@ begin
   return array(
     with live as materialized (
       select j.kind as topic, j.args ->> 'scope' as scope, count(*) as n, count(*) filter (where j.args ? 'suspect' and j.attempted_by[1] = me) as suspects
-        from pgmill.river_job j where j.state = 'running' and j.queue = 'job' group by 1, 2
+        from pgmill.river_job j where j.id >= pgmill.claims_floor() and j.state::text = 'running' and j.queue || '' = 'job' group by 1, 2 -- by id alone: what has this state is full of the dead
     )
     select row(least(t.concurrency - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic),
                      floor(extract(epoch from now() + t.rate_per - greatest(now(), r.tat)) * t.rate / extract(epoch from t.rate_per) + 0.0001)),
@@ -139,9 +170,12 @@ as $$
 begin
   insert into pgmill.topic_rate (topic, n, tat)
   select t.name, coalesce(r.n, 0) + 1, greatest(now(), r.tat) + j.n * t.rate_per / t.rate
-    from (select j.kind, count(*) as n from pgmill.river_job j where j.id > before and j.queue = 'job' and j.state = 'running' group by j.kind) j
+    from (select j.kind, count(*) as n from pgmill.river_job j where j.id > before and j.queue || '' = 'job' and j.state::text = 'running' group by j.kind) j
     join pgmill.topic t on t.name = j.kind and t.rate is not null
     left join lateral (select r.n, r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true;
+  delete from pgmill.topic_rate r using pgmill.topic t
+   where t.rate is not null and r.topic = t.name
+     and r.n between (select max(x.n) - 20 from pgmill.topic_rate x where x.topic = t.name) and (select max(x.n) - 3 from pgmill.topic_rate x where x.topic = t.name);
 end $$;
 
 -- Admits at most slots jobs of topics that the caller knows and makes their claims.
@@ -193,6 +227,7 @@ begin
   numbered := pg_current_xact_id_if_assigned() is not null;
   last_seq := coalesce(pg_sequence_last_value('pgmill.job_seq'), 0);
   horizon := pg_current_snapshot();
+  perform pgmill.raise_claims_floor();
   lanes := pgmill.lanes_for(me, topics, pools, labels);
   if lanes is null then
     return;
@@ -277,7 +312,7 @@ begin
       left_over := left_over - got;
       delete from pgmill.lane l using unnest(lanes) o
        where o.priority = level and o.n % 64 = 0 and l.topic = o.topic and l.priority = o.priority and l.demand = o.demand and l.scope = o.scope
-         and l.n < o.n - 2;
+         and l.n between o.n - 200 and o.n - 3; -- below are the dead, whom an old snapshot keeps
       exit when left_over < 1;
       lanes := pgmill.lanes_for(me, topics, pools, labels);
     end loop;
@@ -295,7 +330,7 @@ as $$
 #variable_conflict use_column
 begin
   return (select count(*) from pgmill.river_job j
-   where j.state = 'running' and j.queue = 'job' and j.kind = key_live.topic and j.args ->> 'scope' = key_live.scope and j.args ->> 'key' = key_live.key);
+   where j.id >= pgmill.claims_floor() and j.state::text = 'running' and j.queue || '' = 'job' and j.kind = key_live.topic and j.args ->> 'scope' = key_live.scope and j.args ->> 'key' = key_live.key);
 end $$;
 
 -- Lets jobs of keys that are not at their limit any more back into their lanes, as many

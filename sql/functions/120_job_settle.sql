@@ -224,7 +224,7 @@ declare
   lost bigint[];
 begin
   select array_agg(j.id) into lost from pgmill.river_job j
-   where j.state = 'running' and j.queue = 'job' and j.attempted_by[1] = me
+   where j.id >= pgmill.claims_floor() and j.state::text = 'running' and j.queue || '' = 'job' and j.attempted_by[1] = me
      and j.attempted_at < now() - interval '5 seconds' and j.id <> all (known);
   if lost is null then
     return 0;
@@ -256,8 +256,6 @@ begin
   perform pgmill.promote_jobs(), pgmill.expire_jobs(), pgmill.unblock();
   delete from pgmill.job_lease l where l.until < now() - interval '1 day' and not exists (select from pgmill.river_job j where j.id = l.claim); -- of cancelled jobs
   delete from pgmill.job_cancel c where c.at < now() - interval '1 hour';
-  delete from pgmill.topic_rate r using pgmill.topic t
-   where t.rate is not null and r.topic = t.name and r.n < (select max(x.n) - 2 from pgmill.topic_rate x where x.topic = t.name);
   return rescued;
 end $$;
 
@@ -274,7 +272,7 @@ declare
 begin
   with gone as (
     select j.id, j.args ->> 'job' as job from pgmill.river_job j
-     where j.state = 'running' and j.queue = 'job'
+     where j.id >= pgmill.claims_floor() and j.state::text = 'running' and j.queue || '' = 'job'
        and case when exists (select from pgmill.job_lease l where l.claim = j.id)
                 then (select l.until <= now() from pgmill.job_lease l where l.claim = j.id)
                 else not exists (select from pgmill.instance i where i.kind = 'worker' and i.id = j.attempted_by[1]

@@ -37,7 +37,7 @@ select s.subscription as name,
  cross join lateral (select k.last as head from pgmill.step k order by k.k desc limit 1) h
  cross join lateral (select case when f.dormant then h.head -- nothing since its cursor is for it
                                  else (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) end as pos) c
- cross join lateral (select a.upto as pos from pgmill.archive a) floor
+ cross join (select a.upto as pos from pgmill.archive a limit 1) floor -- limit: one row to a planner without statistics, too
  cross join lateral (select min(k.key) is not null as parked from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) p -- min: by the index
  cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live

@@ -60,6 +60,11 @@ type PgmillBuild struct {
 	At      time.Time
 }
 
+type PgmillClaimFloor struct {
+	N   int64
+	Low int64
+}
+
 type PgmillCursor struct {
 	Subscription string
 	Shard        int32

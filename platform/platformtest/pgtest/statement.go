@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 // DB is a pool, a connection or a transaction.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
@@ -34,6 +37,27 @@ func Ask[T any](t testing.TB, db DB, sql string, args ...any) T {
 		t.Fatalf("%.300s: %v", sql, err)
 	}
 	return v
+}
+
+// Explain runs a query and answers its plan and how many pages it read.
+func Explain(t testing.TB, db DB, query string) (plan string, pages int) {
+	t.Helper()
+	rows, err := db.Query(t.Context(), `explain (analyze, buffers) `+query)
+	if err != nil {
+		t.Fatalf("%.300s: %v", query, err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatalf("%.300s: %v", query, err)
+	}
+	plan = strings.Join(lines, "\n")
+	m := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan) // the topmost counts all
+	if m == nil {
+		t.Fatalf("no pages in\n%s", plan)
+	}
+	hit, _ := strconv.Atoi(m[1])
+	read, _ := strconv.Atoi(m[2])
+	return plan, hit + read
 }
 
 // Session is a connection of its own in an open transaction, which the end of the
