@@ -138,6 +138,26 @@ var comparisons = slices.Concat(emitComparisons, bellComparisons, []report.Compa
 		Goals: []report.Goal{{Of: "a million wait", Than: "20,000 wait", Metric: "p99_ms", Op: "<=", Want: 1.2}},
 	},
 	{
+		Name: "jobs: limits that are not met", Base: "no limits", Rounds: 3,
+		Runs: []report.Entry{
+			{Spec: "job:drain,n=20000", As: "no limits"},
+			{Spec: "job:drain,limits=1,n=20000", As: "of topic and scope"},
+		},
+		Goals: []report.Goal{atLeast("of topic and scope", "no limits", 0.9)},
+	},
+	{
+		Name: "jobs: one scope's flood", Metric: "small_p99_ms", Base: "nobody floods", Rounds: 3,
+		Runs: []report.Entry{
+			{Spec: "job:flood,big=0", As: "nobody floods"},
+			{Spec: "job:flood", As: "one has 100,000"},
+		},
+		Goals: []report.Goal{{Of: "one has 100,000", Than: "nobody floods", Metric: "small_p99_ms", Op: "<=", Want: 2}},
+	},
+	{
+		Name: "jobs: a killed host with 5,000 claims", Metric: "claimable_s", Rounds: 1, Runs: entries("job:killed"),
+		Goals: []report.Goal{atMost("job:killed", "claimable_s", 11)}, // a lease of 10 s and one more
+	},
+	{
 		Name: "startup", Metric: "ready_s", Rounds: 5,
 		Runs:  entries("process:startup"),
 		Goals: []report.Goal{atMost("process:startup", "ready_s", 1)},

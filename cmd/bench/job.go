@@ -21,7 +21,7 @@ import (
 const benchTopic = "job.bench"
 
 var jobScenarios = []lab.Scenario{
-	{Name: "job:drain", Note: "tracked no-op jobs, a Run, 500 at once", Defaults: map[string]int{"n": 50_000, "slots": 500}, Run: jobDrain(false)},
+	{Name: "job:drain", Note: "tracked no-op jobs, a Run, 500 at once; limits=1: with limits of the topic and of each scope, which are not met", Defaults: map[string]int{"n": 50_000, "slots": 500, "limits": 0}, Run: jobDrain(false)},
 	{Name: "job:drain_tx", Note: "one insert that commits with the job, a Handle", Defaults: map[string]int{"n": 20_000, "slots": 100}, Run: jobDrain(true)},
 	{Name: "job:drain_river", Note: "River at its best: 500 workers, FetchCooldown 1 ms", Defaults: map[string]int{"n": 50_000, "slots": 500}, Run: riverDrain},
 	{Name: "job:business", Note: "the same insert and nothing else, 16 clients", Defaults: map[string]int{"n": 20_000, "c": 16}, Run: jobBusiness},
@@ -29,8 +29,8 @@ var jobScenarios = []lab.Scenario{
 	{Name: "job:claim", Note: "one claim of a hundred from a topic with many that wait", Defaults: map[string]int{"n": 100, "waiting": 100_000}, Run: jobClaim},
 }
 
-// jobStep does nothing but count, or writes one row.
-func jobStep(writes bool, f *flow) platform.Function {
+// jobStep does nothing but count, or writes one row. limit 0: none.
+func jobStep(writes bool, limit int, f *flow) platform.Function {
 	if writes {
 		return platform.Step[json.RawMessage, json.RawMessage]{Topic: benchTopic, Handle: func(ctx context.Context, tx pgx.Tx, in json.RawMessage) (json.RawMessage, error) {
 			defer f.call(1)
@@ -38,7 +38,7 @@ func jobStep(writes bool, f *flow) platform.Function {
 			return nil, err
 		}}
 	}
-	return platform.Step[json.RawMessage, json.RawMessage]{Topic: benchTopic, Run: func(context.Context, *platform.Attempt, json.RawMessage) (json.RawMessage, error) {
+	return platform.Step[json.RawMessage, json.RawMessage]{Topic: benchTopic, Concurrency: limit, PerScope: limit, Run: func(context.Context, *platform.Attempt, json.RawMessage) (json.RawMessage, error) {
 		f.call(1)
 		return nil, nil
 	}}
@@ -77,7 +77,7 @@ func jobDrain(writes bool) func(ctx context.Context, r *lab.Run) error {
 		f := &flow{}
 		f.expect(r.N())
 		registry := platform.NewRegistry()
-		if err := registry.Add(jobStep(writes, f)); err != nil {
+		if err := registry.Add(jobStep(writes, r.Param("limits")*10*r.N(), f)); err != nil {
 			return err
 		}
 		w := &host.Worker{Database: dsn, Registry: registry, MaxJobs: r.Param("slots"), MaxConns: 32, Log: host.NewLogger(os.Stderr, "json", slog.LevelWarn, dsn)}

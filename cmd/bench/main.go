@@ -18,7 +18,7 @@ import (
 // scenarios is everything that can be run in this process.
 var scenarios = slices.Concat(
 	emitScenarios, advanceScenarios, subscribeScenarios, nothingScenarios,
-	latencyScenarios, jobScenarios, pairScenarios, longScenarios, processScenarios, operateScenarios,
+	latencyScenarios, jobScenarios, crowdScenarios, pairScenarios, longScenarios, processScenarios, operateScenarios,
 )
 
 // known is every comparison that has goals.

@@ -112,8 +112,8 @@ type hostProcess struct {
 	gone chan struct{}
 }
 
-// serve starts the host and returns when it is ready.
-func serve(ctx context.Context, dsn string) (*hostProcess, error) {
+// serve starts the host, with settings of the environment, and returns when it is ready.
+func serve(ctx context.Context, dsn string, settings ...string) (*hostProcess, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -122,6 +122,7 @@ func serve(ctx context.Context, dsn string) (*hostProcess, error) {
 	if err != nil {
 		return nil, err
 	}
+	cmd.Env = append(cmd.Env, settings...)
 	var said tail
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {

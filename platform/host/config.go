@@ -39,6 +39,8 @@ type Config struct {
 	MaxConns int
 	// MaxClaims bounds the shards held at once: 100.
 	MaxClaims int
+	// MaxJobs bounds the jobs worked on at once: 100.
+	MaxJobs int
 	// DataDir is the private Postgres's; "" means pg.PrivateOptions' default.
 	DataDir string
 	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key: as the profile

@@ -100,8 +100,8 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprint(c.Profile.Name, c.Migrate, c.Database, c.Addr, c.LeaseTTL, c.PollInterval, c.MaxConns, c.MaxClaims, c.LogFormat, c.LogLevel)
-	if want := fmt.Sprint("local", true, "", "127.0.0.1:8081", 10*time.Second, time.Second, 20, 100, "auto", "INFO"); got != want {
+	got := fmt.Sprint(c.Profile.Name, c.Migrate, c.Database, c.Addr, c.LeaseTTL, c.PollInterval, c.MaxConns, c.MaxClaims, c.MaxJobs, c.LogFormat, c.LogLevel)
+	if want := fmt.Sprint("local", true, "", "127.0.0.1:8081", 10*time.Second, time.Second, 20, 100, 100, "auto", "INFO"); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -26,6 +26,8 @@ var known = map[string]string{
 	"times":   "how often the backlog is filled and drained",
 	"rate":    "messages a second of an open loop",
 	"slots":   "jobs worked on at once",
+	"limits":  "1: limits that are not met",
+	"big":     "jobs that one scope has waiting",
 	"waiting": "jobs that wait before the run",
 }
 
