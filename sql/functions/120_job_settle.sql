@@ -28,10 +28,11 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  key text;
+  ended_key text; -- the name that others of its key wait under; null: it has none
+  ended_keys text[] := '{}';
 begin
   if outcomes is null then -- all went well
-    return query
+    for claim, job, state, rest, ended_key in
     with gone as (
       delete from pgmill.river_job j using unnest(claims, outputs) r(claim, output)
        where j.id = r.claim and j.state::text = 'running' and j.queue || '' = 'job' -- by id alone: what has this state is full of the dead
@@ -41,15 +42,21 @@ begin
          set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
              instance = g.instance, output = g.output
         from gone g where j.id = g.job and j.state || '' = 'PENDING' -- by its id alone: few may have waited when the statistics were taken
-      returning g.id, j.id as job, j.state, j.scope, j.topic, j.unique_key
+      returning g.id, j.id as job, j.state, j.scope, j.topic, j.key, j.unique_key
     ), freed as (
       delete from pgmill.job_unique u using ended e
        where e.unique_key is not null and u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = e.job
     )
-    select e.id, e.job, e.state, null::interval from ended e;
+    select e.id, e.job, e.state, null::interval, pgmill.block_key(e.topic, e.scope, e.key) from ended e
+    loop
+      return next;
+      if ended_key is not null then
+        ended_keys := ended_keys || ended_key;
+      end if;
+    end loop;
   else
     perform pg_current_xact_id(); -- before nextval, as in put_job
-    return query
+    for claim, job, state, rest, ended_key in
     with gone as materialized (
       delete from pgmill.river_job j using unnest(claims, outcomes, reasons, finals, outputs, rests_ms) r(claim, outcome, reason, final, output, rest_ms)
        where j.id = r.claim and j.state::text = 'running' and j.queue || '' = 'job' -- by id alone: what has this state is full of the dead
@@ -99,10 +106,18 @@ begin
       delete from pgmill.job_unique u using verdict v
        where v.next <> 'PENDING' and v.unique_key is not null and u.scope = v.scope and u.topic = v.topic and u.key = v.unique_key and u.job = v.job
     )
-    select v.id, v.job, v.next, v.rest from verdict v;
+    select v.id, v.job, v.next, v.rest, pgmill.block_key(v.topic, v.scope, v.key) from verdict v
+    loop
+      return next;
+      if ended_key is not null then
+        ended_keys := ended_keys || ended_key;
+      end if;
+    end loop;
   end if;
   delete from pgmill.job_lease l where l.claim = any (claims);
-  perform pgmill.unblock();
+  if ended_keys <> '{}' then
+    perform pgmill.unblock(ended_keys);
+  end if;
 end $$;
 
 -- The lane of a job that comes again: one for those that have been at it, and of those
@@ -130,7 +145,7 @@ begin
        set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
            instance = g.instance, output = settle_job.output
      where j.id = g.job and j.state || '' = 'PENDING'
-    returning j.scope, j.topic, j.unique_key into e;
+    returning j.scope, j.topic, j.key, j.unique_key into e;
   end if;
   if not found then
     raise exception using errcode = 'MI101', message = 'the claim is gone';
@@ -138,7 +153,9 @@ begin
   if e.unique_key is not null then
     delete from pgmill.job_unique u where u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = g.job;
   end if;
-  perform pgmill.unblock();
+  if e.key is not null then
+    perform pgmill.unblock(array[pgmill.block_key(e.topic, e.scope, e.key)]);
+  end if;
 end $$;
 
 -- Cancels a job that has not ended: what waits never starts, of what runs the holder is
