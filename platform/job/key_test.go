@@ -59,6 +59,7 @@ func TestAnEndLooksAtItsKeyOnly(t *testing.T) {
 		`select pgmill.settle_job(id, '{}')` + claims,
 		`select pgmill.end_claims(array_agg(id), '{failed}', '{t.x}', '{true}', '{null}')` + claims,
 		`select pgmill.end_claims(array_agg(id), '{failed}', '{t.x}', '{false}', '{null}')` + claims,
+		`select mill.cancel(args ->> 'job')` + claims,
 	} {
 		topic := fmt.Sprint("job.k.end", i)
 		w.declare(topic, `{"per_key":1,"backoff_ms":3600000,"backoff_max_ms":3600000}`)

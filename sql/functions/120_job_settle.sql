@@ -167,6 +167,7 @@ as $$
 declare
   told boolean := false;
   is_now text;
+  ended_key text;
 begin
   -- What waits before the claim, as it is admitted, and the claim before the job, as it
   -- is settled; then once more, for what went the other way meanwhile.
@@ -184,14 +185,14 @@ begin
       update pgmill.job j
          set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp()
        where j.id = cancel_job.id and j.state in ('PENDING', 'APPROVAL_REQUIRED')
-      returning j.state into is_now;
+      returning j.state, pgmill.block_key(j.topic, j.scope, j.key) into is_now, ended_key;
       exit when is_now is null;
     end if;
   end loop;
   if is_now is null then
     return (select j.state from pgmill.job j where j.id = cancel_job.id);
   end if;
-  if told then
+  if ended_key is not null and pgmill.unblock(array[ended_key]) > 0 or told then
     perform pgmill.ring_for_jobs();
   end if;
   delete from pgmill.job_unique u using pgmill.job j
