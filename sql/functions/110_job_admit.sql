@@ -153,7 +153,8 @@ end $$;
 -- after mark was read: a snapshot's xmax may be the number of one that runs. One admission at a time: that is
 -- what limits and turns are counted by. First the heads of the lanes in
 -- the order of their turns are read, then what limits and policy say of them, then they
--- are taken: what most admissions need none of costs them nothing.
+-- are taken: what most admissions need none of costs them nothing. A snapshot from before
+-- the lock would not show what the one before admitted, so an isolated transaction is refused.
 create or replace function pgmill.admit(me text, topics text[], slots int, pools text[] default null, labels jsonb default null)
 returns table (claim bigint, job text, topic text, attempt int, input jsonb, scope text, trace_id text, deadline_at timestamptz, max_runtime interval)
 language plpgsql volatile
@@ -184,7 +185,9 @@ declare
   limited boolean;
   keyed boolean;
 begin
-  if slots < 1 or not exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using errcode = 'MI001', message = 'jobs must be claimed in a READ COMMITTED transaction: another one does not see what runs by now, so limits and turns would be broken';
+  elsif slots < 1 or not exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return;
   elsif not exists (select from pgmill.lane l where l.topic = any (topics)) then
     return; -- nobody waits for it
