@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +108,36 @@ func TestJobsAtTheTerminal(t *testing.T) {
 	waiting := strings.TrimSpace(d.types(0, "job", "submit", "--topic", "job.t.nobody", "--delay", "1h"))
 	d.shows(d.types(0, "job", "cancel", waiting, "--reason", "ops.mistake"), "CANCELLED")
 	d.types(3, "job", "list", "--url", "http://127.0.0.1:1")
+}
+
+func TestConfigurationAtTheTerminal(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	file := filepath.Join(t.TempDir(), "pools.json")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.types(0, "pools", "get"); got != "{}\n" {
+		t.Errorf("without pools it shows %s", got)
+	}
+	write(`{"topics": {"job.a": "p"}, "pools": {"p": {}}}`)
+	d.shows(d.types(0, "pools", "set", "-f", file, "--reason", "ops.first"), "version 1")
+	write(`{"topics": {"job.a": "q"}}`)
+	d.shows(d.types(2, "pools", "set", "-f", file), "schema_validation_failed", "\n  each pool of a topic must be listed in pools")
+	d.shows(d.types(0, "pools", "get"), "version 1", "a later one was refused", `"job.a": "p"`)
+	d.shows(d.types(0, "pools", "get", "-o", "json"), `"version": 1`, `"rejected": {`, `"reason": "schema_validation_failed"`)
+	d.shows(d.types(2, "pools", "set", "-f", "-"), "topics and pools and nothing else") // {"n": …}
+	d.shows(d.types(2, "timeouts", "set", "-f", "-"), "/n: must be topics, workflows or reconciler")
+	write(`{"topics": {"job.a": {"timeout_seconds": 60}}}`)
+	d.shows(d.types(0, "timeouts", "set", "-f", file, "-o", "json"), `"version": 1`)
+	d.shows(d.types(0, "timeouts", "get"), `"timeout_seconds": 60`)
+	write(`{`)
+	d.shows(d.types(2, "timeouts", "set", "-f", file), "no JSON")
+	d.shows(d.types(2, "timeouts", "set", "-f", file+"x"), "no such file")
+	d.shows(d.types(2, "timeouts", "set"), "-f FILE")
 }
 
 func TestWorkersAtTheTerminal(t *testing.T) {

@@ -38,7 +38,8 @@ PGMILL_URL says where it is (http://127.0.0.1:8081), PGMILL_API_KEY is the key. 
 	flags.StringVar(&p.keyFile, "key-file", "", "a file that holds the API key [PGMILL_API_KEY_FILE]; or PGMILL_API_KEY")
 	flags.StringVarP(&p.output, "output", "o", "table", "table for people, json for programs")
 	complete(root, "output", "table", "json")
-	root.AddCommand(p.jobCommand(), p.dlqCommand(), p.workerCommand())
+	root.AddCommand(p.jobCommand(), p.dlqCommand(), p.workerCommand(),
+		p.configCommand("pools", "Show and set which topics go to which pools"), p.configCommand("timeouts", "Show and set how long jobs may run and wait"))
 	return root
 }
 

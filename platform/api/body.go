@@ -35,9 +35,8 @@ func (s *Server) hurry(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// readBody fills into, a struct, from a body that is one JSON object, checked by scan. Only
-// exact names count; it answers those that it does not know.
-func readBody(c echo.Context, into any) (unknown []string, err error) {
+// readJSON reads a body of one JSON value, checked by scan.
+func readJSON(c echo.Context) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(c.Request().Body, maxBody+1))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, refuse(http.StatusRequestTimeout, "request_timeout", "the body took too long to arrive")
@@ -47,7 +46,14 @@ func readBody(c echo.Context, into any) (unknown []string, err error) {
 	if len(body) > maxBody {
 		return nil, refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than 2 MiB")
 	}
-	if err := scan(body); err != nil {
+	return body, scan(body)
+}
+
+// readBody fills into, a struct, from a body that is an object. Only exact names count; it
+// answers those that it does not know.
+func readBody(c echo.Context, into any) (unknown []string, err error) {
+	body, err := readJSON(c)
+	if err != nil {
 		return nil, err
 	}
 	var sent map[string]json.RawMessage

@@ -41,6 +41,34 @@ func TestDeadLetters(t *testing.T) {
 	w.want(w.call(acme, "DELETE", "/api/v1/dlq/no-such-job", ""), 204, "")
 }
 
+// The id of a job that is retried whenever it dies says once that it is a retry.
+func TestRetriesDoNotGrow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.job("job.t.r", `{}`)
+	seen := map[string]bool{}
+	for want := first; len(seen) < 4; {
+		id, token := w.claimed("job.t.r")
+		if id != want || seen[id] {
+			t.Fatalf("claimed %s; want %s, which is new", id, want)
+		}
+		seen[id] = true
+		w.want(w.call(acme, "POST", "/api/v1/worker/fail", fmt.Sprintf(`{"id": %q, "token": %q, "reason": "a.b", "retry": false}`, id, token)), 200, "")
+		if len(seen)%2 == 0 {
+			swept := w.want(w.call(acme, "POST", "/api/v1/dlq/retry", `{"all": true}`), 200, "").items("done")
+			want, _ = swept[0]["retried_as"].(string)
+		} else {
+			want = w.want(w.call(acme, "POST", "/api/v1/dlq/"+id+"/retry", ""), 200, "").text("job_id")
+		}
+		if !strings.HasPrefix(want, first+"-retry-") || len(want) != len(first+"-retry-01234567") {
+			t.Errorf("retried as %q", want)
+		}
+		if j := w.want(w.call(acme, "GET", "/api/v1/jobs/"+want, ""), 200, ""); j.text("retry_of") != id {
+			t.Errorf("%s is a retry of %q; want %s", want, j.text("retry_of"), id)
+		}
+	}
+}
+
 // C93: pages by key and sweeps by filter miss nothing, whatever dies in one moment.
 func TestDeadLettersInBulk(t *testing.T) {
 	t.Parallel()

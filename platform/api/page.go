@@ -54,10 +54,10 @@ func (f filter) tenant(who caller, tenant string) error {
 	return err
 }
 
-// cursor takes up where a page ended.
 // lastMicros is the end of the year 9999: what Postgres takes as a time.
 const lastMicros = 253402300799_999_999
 
+// cursor takes up where a page ended.
 func (f filter) cursor(c echo.Context) error {
 	v := c.QueryParam("cursor")
 	if v == "" {

@@ -33,11 +33,13 @@ const (
 	submit  right = "submit jobs"
 	operate right = "cancel, retry and delete"
 	work    right = "do jobs"
+
+	configure right = "see and change the configuration"
 )
 
 // roles are what a key may be.
 var roles = map[string][]right{
-	"admin":    {read, submit, operate, work},
+	"admin":    {read, submit, operate, work, configure},
 	"operator": {read, submit, operate},
 	"approver": {read},
 	"viewer":   {read},
@@ -68,6 +70,11 @@ func (s *Server) Mount(e *echo.Echo) {
 		{http.MethodPost, "/api/v1/dlq/delete", operate, s.sweepDead(false)},
 		{http.MethodPost, "/api/v1/dlq/:id/retry", operate, s.retryDead},
 		{http.MethodDelete, "/api/v1/dlq/:id", operate, s.deleteDead},
+
+		{http.MethodGet, "/api/v1/config/pools", configure, s.getDocument("pools")},
+		{http.MethodPut, "/api/v1/config/pools", configure, s.setDocument("pools")},
+		{http.MethodGet, "/api/v1/config/timeouts", configure, s.getDocument("timeouts")},
+		{http.MethodPut, "/api/v1/config/timeouts", configure, s.setDocument("timeouts")},
 
 		{http.MethodPost, "/api/v1/worker/claim", work, s.claim},
 		{http.MethodPost, "/api/v1/worker/heartbeat", work, s.heartbeat},

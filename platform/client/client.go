@@ -173,6 +173,17 @@ func (c *Client) Report(ctx context.Context, what string, r Report) (out Reporte
 	return out, c.call(ctx, http.MethodPost, "/api/v1/worker/"+what, r, &out)
 }
 
+// Document is what the configuration says of pools or timeouts.
+func (c *Client) Document(ctx context.Context, name string) (out Document, err error) {
+	return out, c.call(ctx, http.MethodGet, "/api/v1/config/"+url.PathEscape(name), nil, &out)
+}
+
+// SetDocument replaces pools or timeouts as a whole; a document with faults changes nothing,
+// and the *Problem has each of them. reason is a code, "" means none.
+func (c *Client) SetDocument(ctx context.Context, name string, document json.RawMessage, reason string) (out DocumentSet, err error) {
+	return out, c.call(ctx, http.MethodPut, "/api/v1/config/"+url.PathEscape(name)+query("reason", reason), document, &out)
+}
+
 // query is ?name=value of what is not empty.
 func query(pairs ...string) string {
 	q := url.Values{}

@@ -1,6 +1,9 @@
 package client
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Problem is every refusal (RFC 9457). Error repeats Detail for clients that look for
 // that name.
@@ -11,10 +14,10 @@ type Problem struct {
 	Detail string  `json:"detail"`
 	Text   string  `json:"error"`
 	Code   string  `json:"code"`
-	Faults []Fault `json:"faults,omitempty"` // where an input does not fit its schema
+	Faults []Fault `json:"faults,omitempty"` // where an input or a document is not as it must be
 }
 
-// Fault is one place of a document, a JSON pointer.
+// Fault is one place of a document, a JSON pointer; "" is all of it.
 type Fault struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
@@ -23,7 +26,7 @@ type Fault struct {
 func (p *Problem) Error() string {
 	text := fmt.Sprintf("%s (%d %s)", p.Detail, p.Status, p.Code)
 	for _, f := range p.Faults {
-		text += fmt.Sprintf("\n  %s: %s", f.Path, f.Message)
+		text += "\n  " + strings.TrimPrefix(f.Path+": "+f.Message, ": ")
 	}
 	return text
 }

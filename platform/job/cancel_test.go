@@ -4,8 +4,10 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/host"
 	"github.com/pgmill/pgmill/platform/job"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
@@ -55,6 +57,48 @@ func TestCancel(t *testing.T) {
 	if _, err := w.pool.Exec(t.Context(), `select mill.cancel('nosuch')`); err == nil {
 		t.Error("a job that does not exist was cancelled")
 	}
+}
+
+// A cancel makes room for the next job of its key, whether it ran or was let back into
+// its lane and waits: no poll is needed.
+func TestCancelFreesTheKeyAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	w.declare("job.c.key", `{"per_key":1}`)
+	w.put(4, "job.c.key", `{"key":"k"}`)
+	w.put(1, "job.c.key", `{"key":"other"}`)
+	if got := w.admits(10, "{job.c.key}"); got["install"] != 2 {
+		t.Fatalf("admitted %v, want one of each key", got)
+	}
+	cancel := func(where string) {
+		t.Helper()
+		if got := ask[string](w, `select coalesce(max(mill.cancel(id)), 'none') from (select w.job as id from pgmill.job_waiting w where blocked is null union all select args ->> 'job' from pgmill.river_job where queue = 'job' and args ->> 'key' = 'k') x`); got != "CANCELLED" {
+			t.Fatalf("cancel what %s: %s", where, got)
+		}
+	}
+	cancel("runs")
+	cancel("was let back")
+	if got := w.admits(10, "{job.c.key}"); got["install"] != 1 {
+		t.Errorf("admitted %v, want the next one", got)
+	}
+	cancel("runs")
+	if got := w.admits(10, "{job.c.key}"); got["install"] != 1 {
+		t.Errorf("admitted %v, want the last one", got)
+	}
+}
+
+// And a host that sleeps hears of it.
+func TestCancelWakesForTheNextOfTheKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := work("job.c.next", func(ctx context.Context, _ *platform.Attempt) error { <-ctx.Done(); return ctx.Err() })
+	s.PerKey = 1
+	w.hostWith(&host.Worker{Poll: time.Minute}, s)
+	first, next := w.submit("job.c.next", `{}`, `{"key":"k"}`), w.submit("job.c.next", `{}`, `{"key":"k"}`)
+	platformtest.WaitFor(t, w.pool, `select exists (select from pgmill.job_waiting where job = $1 and blocked is not null)`, next)
+	w.exec(`select mill.cancel($1)`, first)
+	w.becomes(next, "RUNNING")
 }
 
 // C38, C39: no statement takes a job out of a state that is an end, and each way of

@@ -256,7 +256,6 @@ func (o *round) cancels() {
 	j := o.m.jobs[o.r.IntN(len(o.m.jobs))]
 	o.note("cancel %v", j)
 	o.exec(`select mill.cancel($1)`, j.id)
-	o.sweeps() // until the next poll its key stays at its limit
 	if j.state == "PENDING" || j.state == "RUNNING" {
 		j.state = "CANCELLED"
 	}

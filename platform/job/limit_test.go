@@ -3,12 +3,14 @@ package job_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/host"
@@ -253,15 +255,71 @@ func TestDemands(t *testing.T) {
 	platformtest.Invariants(t, w.pool)
 }
 
-// A bad document of pools is refused with what is wrong, and the one before stays.
+// A weight is bounded, since turns are divided by it; what is refused changes nothing.
+func TestScopeLimitsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`select mill.limit_scope('org:a', 3, 2)`)
+	for _, tt := range []struct {
+		scope       any
+		most, weigh string
+		taken       bool
+	}{
+		{"org:low", "0", "0.001", true},
+		{"org:high", "null", "1000", true},
+		{"org:a", "1", "0.0009", false},
+		{"org:a", "1", "0", false},
+		{"org:a", "1", "-1", false},
+		{"org:a", "1", "1000.1", false},
+		{"org:a", "1", "'NaN'", false},
+		{"org:a", "1", "'Infinity'", false},
+		{"org:a", "1", "null", false},
+		{"org:a", "-1", "1", false},
+		{"org", "1", "1", false},
+		{nil, "1", "1", false},
+	} {
+		_, err := w.pool.Exec(t.Context(), `select mill.limit_scope($1, `+tt.most+`, `+tt.weigh+`)`, tt.scope)
+		if tt.taken != (err == nil) || err != nil && !strings.Contains(err.Error(), "MI001") {
+			t.Errorf("at most %s of %v with weight %s: %v", tt.most, tt.scope, tt.weigh, err)
+		}
+	}
+	if got := ask[string](w, `select string_agg(concat_ws(' ', scope, max_running, weight), ', ' order by scope) from pgmill.scope_limit`); got != "org:a 3 2, org:high 1000, org:low 0 0.001" {
+		t.Errorf("what counts now: %s", got)
+	}
+}
+
+// C27: a bad document of pools is refused with what is wrong, and the one before stays.
 func TestPoolsDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`select mill.set_pools('{"topics":{"job.a":"p"},"pools":{"p":{}}}')`)
-	for _, bad := range []string{`[]`, `{}`, `{"topics":{}}`, `{"topics":{"a":"p"},"pools":{"p":{}}}`, `{"topics":{"job.a":7}}`, `{"topics":{"job.a":"q"},"pools":{"p":{}}}`,
-		`{"topics":{"job.a":"p"},"pools":{"p":{"x":1}}}`, `{"topics":{"job.a":"p"},"pools":{"p":{}},"more":1}`} {
-		if _, err := w.pool.Exec(t.Context(), `select mill.set_pools($1::text::jsonb)`, bad); err == nil {
-			t.Errorf("%s is taken", bad)
+	for bad, says := range map[string]string{
+		`null`:                                  "the document must be an object",
+		`[]`:                                    "the document must be an object",
+		`{}`:                                    "topics must name at least one topic",
+		`{"topics":{}}`:                         "topics must name at least one topic",
+		`{"topics":null}`:                       "topics must name at least one topic",
+		`{"topics":{"job.a":"p"},"more":1}`:     "the document has topics and pools and nothing else",
+		`{"topics":{"job.a":"p"},"pools":7}`:    "pools must be an object",
+		`{"topics":{"a":"p"},"pools":{"p":{}}}`: "a topic must be words joined by dots, the first one job",
+		`{"topics":{"job.a":7}}`:                "a topic goes to a pool or an array of pools",
+		`{"topics":{"job.a":null}}`:             "a topic goes to a pool or an array of pools",
+		`{"topics":{"job.a":[]}}`:               "a topic goes to a pool or an array of pools",
+		`{"topics":{"job.a":"q"},"pools":{"p":{}}}`:                          "each pool of a topic must be listed in pools",
+		`{"topics":{"job.a":["p",7]},"pools":{"p":{}}}`:                      "each pool of a topic must be listed in pools",
+		`{"topics":{"job.a":"p"},"pools":{"p":[]}}`:                          "pool p must be an object with requires, an array of words",
+		`{"topics":{"job.a":"p"},"pools":{"p":{"x":1}}}`:                     "pool p must be an object with requires, an array of words",
+		`{"topics":{"job.a":"p"},"pools":{"p":{},"p\t":{}}}`:                 "pool p? must be an object with requires, an array of words",
+		`{"topics":{"job.a":"p"},"pools":{"p":{"requires":"gpu"}}}`:          "pool p must be an object with requires, an array of words",
+		`{"topics":{"job.a":"p"},"pools":{"p":{"requires":["gpu",null]}}}`:   "pool p must be an object with requires, an array of words",
+		`{"topics":{"job.a":"p"},"pools":{"p":{"requires":["gpu",{}]}}}`:     "pool p must be an object with requires, an array of words",
+		`{"topics":{"job.a":"p"},"pools":{"p":{"requires":["gpu"," "]}}}`:    "pool p must be an object with requires, an array of words",
+		`{"topics":{"job.b":"p","job.a":"p"},"pools":{"p":{"requires":{}}}}`: "pool p must be an object with requires, an array of words",
+	} {
+		_, err := w.pool.Exec(t.Context(), `select mill.set_pools($1::text::jsonb)`, bad)
+		var pe *pgconn.PgError
+		if !errors.As(err, &pe) || pe.Code != "MI001" || pe.Message != "pools: "+says {
+			t.Errorf("%s: %v; want MI001 pools: %s", bad, err, says)
 		}
 	}
 	if got := ask[string](w, `select max(version) || (select string_agg(topic || pool, '') from pgmill.pool_topic) from pgmill.document`); got != "1job.ap" {

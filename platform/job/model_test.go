@@ -110,7 +110,7 @@ func (m *model) passed(worst int, host string) string {
 // end ends an attempt as outcome and reason say.
 func (m *model) end(j *modelJob, outcome, reason string, final bool) {
 	if outcome == "released" {
-		j.state, j.late, j.suspect = "PENDING", true, false
+		j.state, j.late = "PENDING", true // and a suspect stays one
 		return
 	}
 	j.attempt++

@@ -105,6 +105,35 @@ func TestSuspectsRunSingly(t *testing.T) {
 	}
 }
 
+// A suspect that its host gives back, told to stop, is one for the next host, too; one
+// that came back by itself is none any more.
+func TestSuspectsGivenBackStaySuspects(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	me := w.rescuer()
+	_ = w.submit("job.s", `{}`, `{"max_attempts":9}`)
+	again := func() { w.exec(`update pgmill.job_waiting set due_at = null, seq = nextval('pgmill.job_seq')`) }
+	for death := range 2 {
+		again()
+		w.dead(fmt.Sprint("h", death), "job.s", 1)
+		_ = ask[int64](w, `select pgmill.rescue_jobs($1)`, me)
+	}
+	for _, tt := range []struct{ end, want string }{
+		{`select pgmill.release_claims(array_agg(id)) from pgmill.river_job where queue = 'job'`, "!"},
+		{`with old as (update pgmill.river_job set attempted_at = now() - interval '1 h' where queue = 'job') select 1; select pgmill.release_unknown_jobs('me', '{}')`, "!"},
+		{`select pgmill.end_claims(array_agg(id), '{failed}', '{t.x}', '{false}', '{null}') from pgmill.river_job where queue = 'job'`, "^"},
+	} {
+		again()
+		if n := ask[int64](w, `select count(*) from pgmill.admit($1, '{job.s}', 10)`, me); n != 1 {
+			t.Fatalf("admitted %d", n)
+		}
+		w.exec(tt.end)
+		if got := ask[string](w, `select string_agg(demand, ' ') from pgmill.job_waiting`); got != tt.want {
+			t.Errorf("after %s it waits among %q, want %q", tt.end, got, tt.want)
+		}
+	}
+}
+
 // F34: a host that was taken for dead and comes back has no say any more; the result is
 // the new owner's.
 func TestZombieIsRefused(t *testing.T) {

@@ -39,7 +39,15 @@ func TestSubmitRefuses(t *testing.T) {
 		{"a delay that is no number", "job.a", `{}`, `{"delay_ms":"C4NARY"}`, "MI001", "delay_ms"},
 		{"half a millisecond", "job.a", `{}`, `{"deadline_ms":0.5}`, "MI001", "deadline_ms"},
 		{"a time that is none", "job.a", `{}`, `{"run_at":"tomorrow"}`, "MI001", "run_at"},
+		{"an offset that there is not", "job.a", `{}`, `{"run_at":"2026-01-01T00:00:00+99:99"}`, "MI001", "run_at"},
+		{"one without a colon", "job.a", `{}`, `{"run_at":"2026-01-01T00:00:00-1660"}`, "MI001", "run_at"},
 		{"the 31st of February", "job.a", `{}`, `{"run_at":"2026-02-31T00:00:00Z"}`, "MI001", "run_at"},
+		{"half an attempt", "job.a", `{}`, `{"max_attempts":3.5}`, "MI001", "max_attempts"},
+		{"half a cost", "job.a", `{}`, `{"cost":3.5}`, "MI001", "cost"},
+		{"half a millisecond of delay", "job.a", `{}`, `{"delay_ms":3.5}`, "MI001", "delay_ms"},
+		{"of running", "job.a", `{}`, `{"max_runtime_ms":3.5}`, "MI001", "max_runtime_ms"},
+		{"of waiting", "job.a", `{}`, `{"max_queue_wait_ms":3.5}`, "MI001", "max_queue_wait_ms"},
+		{"of debounce", "job.a", `{}`, `{"debounce_ms":3.5,"unique_key":"k"}`, "MI001", "debounce_ms"},
 		{"no attempts", "job.a", `{}`, `{"max_attempts":0}`, "MI001", "max_attempts"},
 		{"a cost above a thousand", "job.a", `{}`, `{"cost":1001}`, "MI001", "cost"},
 		{"an empty key", "job.a", `{}`, `{"key":""}`, "MI001", "key"},
@@ -219,4 +227,29 @@ func TestUniqueAndDebounce(t *testing.T) {
 		t.Errorf("input, and whether it waits for the last submit: %s", got)
 	}
 	platformtest.Invariants(t, w.pool)
+}
+
+// Programs without integers write whole numbers with a point.
+func TestWholeNumbersMayHaveAPoint(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit("job.a", `{}`, `{"cost":3.0,"max_attempts":4.00,"delay_ms":3e3,"deadline_ms":5000.0,"max_runtime_ms":6000.0,"max_queue_wait_ms":7000.0,"debounce_ms":3000.0,"unique_key":"k"}`)
+	const kept = `select concat_ws(' ', j.cost, j.max_attempts, j.run_at - j.created_at, j.deadline_at - j.created_at, j.max_runtime, j.max_queue_wait) from pgmill.job j where j.id = $1`
+	if got, want := ask[string](w, kept, id), "3 4 00:00:03 00:00:05 00:00:06 00:00:07"; got != want {
+		t.Errorf("kept %s, want %s", got, want)
+	}
+}
+
+// A debounce moves a job on, but never past its deadline.
+func TestDebounceKeepsTheDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit("job.d", `{}`, `{"unique_key":"k","debounce_ms":3600000,"deadline_ms":7200000}`)
+	for _, ms := range []string{"3600000", "10800000"} {
+		w.submit("job.d", `{}`, `{"unique_key":"k","debounce_ms":`+ms+`}`)
+		const kept = `select (w.due_at > now() + ($2::int - 60000) * interval '1 ms') || ' ' || (w.expires_at = j.deadline_at) from pgmill.job_waiting w join pgmill.job j on j.id = w.job where j.id = $1`
+		if got := ask[string](w, kept, id, ms); got != "true true" {
+			t.Errorf("after a debounce of %s ms: whether it waits for that, and until its deadline: %s", ms, got)
+		}
+	}
 }

@@ -16,20 +16,24 @@ import (
 func TestTimeoutsAreCheckedAsAWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if v := ask[int32](w, `select mill.set_timeouts('{"topics":{"job.a":{"timeout_seconds":60,"max_queue_wait_seconds":0,"max_retries":0}},"workflows":{"w":{"child_timeout_seconds":5,"total_timeout_seconds":9,"max_retries":1}},
+	if v := ask[int32](w, `select mill.set_timeouts('{"topics":{"job.a":{"timeout_seconds":60.0,"max_queue_wait_seconds":0,"max_retries":0.0}},"workflows":{"w":{"child_timeout_seconds":5,"total_timeout_seconds":9,"max_retries":1}},
 		"reconciler":{"running_timeout_seconds":9000,"dispatch_timeout_seconds":300,"scan_interval_seconds":30,"max_queue_wait_seconds":7}}')`); v != 1 {
 		t.Errorf("version %d", v)
 	}
 	const kept = `select (select string_agg(concat_ws(' ', topic, max_runtime, max_queue_wait, max_attempts), ', ' order by topic) from pgmill.topic_timeout) || ', versions ' || (select count(*) from pgmill.document)`
 	const want = `* 02:30:00 00:00:07, job.a 00:01:00 1, versions 1`
 	for document, message := range map[string]string{
-		`[]`:                               `must be an object`,
-		`{"topics":[],"pools":{}}`:         `/pools must be topics, workflows or reconciler; /topics must be an object`,
-		`{"workflows":{"x":120}}`:          `/workflows/x must be an object`,
-		`{"topics":{"mail":{},"a/b~c":1}}`: `/topics/a~1b~0c must be an object; /topics/a~1b~0c must be words joined by dots, the first one job, at most 128 bytes; /topics/mail must be words joined by dots, the first one job, at most 128 bytes`,
-		`{"topics":{"job.a":{"tries":1}}}`: `/topics/job.a/tries must be one of timeout_seconds, max_queue_wait_seconds, max_retries`,
-		`{"reconciler":{"max_retries":1}}`: `/reconciler/max_retries must be one of running_timeout_seconds, max_queue_wait_seconds, dispatch_timeout_seconds, scan_interval_seconds`,
-		`{"workflows":{"w x":{}}}`:         `/workflows/w?x must be 1 to 128 of letters, digits and _.-`,
+		`[]`:                        `must be an object`,
+		`null`:                      `must be an object`,
+		`{"topics":{"job.a":null}}`: `/topics/job.a must be an object`,
+		`{"reconciler":null}`:       `/reconciler must be an object`,
+		`{"topics":{"job.a":{"max_retries":3.5}}}`: `/topics/job.a/max_retries must be a whole number, 0 to 99`,
+		`{"topics":[],"pools":{}}`:                 `/pools must be topics, workflows or reconciler; /topics must be an object`,
+		`{"workflows":{"x":120}}`:                  `/workflows/x must be an object`,
+		`{"topics":{"mail":{},"a/b~c":1}}`:         `/topics/a~1b~0c must be an object; /topics/a~1b~0c must be words joined by dots, the first one job, at most 128 bytes; /topics/mail must be words joined by dots, the first one job, at most 128 bytes`,
+		`{"topics":{"job.a":{"tries":1}}}`:         `/topics/job.a/tries must be one of timeout_seconds, max_queue_wait_seconds, max_retries`,
+		`{"reconciler":{"max_retries":1}}`:         `/reconciler/max_retries must be one of running_timeout_seconds, max_queue_wait_seconds, dispatch_timeout_seconds, scan_interval_seconds`,
+		`{"workflows":{"w x":{}}}`:                 `/workflows/w?x must be 1 to 128 of letters, digits and _.-`,
 		`{"topics":{"job.a":{"max_retries":100,"timeout_seconds":-1,"max_queue_wait_seconds":1.5}}}`: `/topics/job.a/max_queue_wait_seconds must be a whole number, 0 to 315360000; ` +
 			`/topics/job.a/max_retries must be a whole number, 0 to 99; /topics/job.a/timeout_seconds must be a whole number, 0 to 315360000`,
 		`{"topics":{"job.a":{"timeout_seconds":"60"}},"reconciler":{"running_timeout_seconds":1e300}}`: `/reconciler/running_timeout_seconds must be a whole number, 0 to 315360000; /topics/job.a/timeout_seconds must be a whole number, 0 to 315360000`,

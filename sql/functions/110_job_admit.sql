@@ -187,7 +187,8 @@ end $$;
 -- after mark was read: a snapshot's xmax may be the number of one that runs. One admission at a time: that is
 -- what limits and turns are counted by. First the heads of the lanes in
 -- the order of their turns are read, then what limits and policy say of them, then they
--- are taken: what most admissions need none of costs them nothing.
+-- are taken: what most admissions need none of costs them nothing. A snapshot from before
+-- the lock would not show what the one before admitted, so an isolated transaction is refused.
 create or replace function pgmill.admit(me text, topics text[], slots int, pools text[] default null, labels jsonb default null)
 returns table (claim bigint, job text, topic text, attempt int, input jsonb, scope text, trace_id text, deadline_at timestamptz, max_runtime interval)
 language plpgsql volatile
@@ -218,7 +219,9 @@ declare
   limited boolean;
   keyed boolean;
 begin
-  if slots < 1 or not exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using errcode = 'MI001', message = 'jobs must be claimed in a READ COMMITTED transaction: another one does not see what runs by now, so limits and turns would be broken';
+  elsif slots < 1 or not exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id = me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return;
   elsif not exists (select from pgmill.lane l where l.topic = any (topics)) then
     return; -- nobody waits for it
@@ -319,24 +322,50 @@ begin
   end loop;
 end $$;
 
--- The name that jobs wait under while their key is at its limit.
+-- The name that jobs wait under while their key is at its limit; null: they have none.
 create or replace function pgmill.block_key(topic text, scope text, key text) returns text
 language sql immutable parallel safe
-as $$ select jsonb_build_array(topic, scope, key)::text $$;
+as $$ select case when key is not null then jsonb_build_array(topic, scope, key)::text end $$;
 
+-- How many jobs of a key run. By its own index and no other: what has a claim's state
+-- and queue is all that runs, and full of the dead.
 create or replace function pgmill.key_live(topic text, scope text, key text) returns bigint
 language plpgsql stable
 as $$
 #variable_conflict use_column
 begin
   return (select count(*) from pgmill.river_job j
-   where j.id >= pgmill.claims_floor() and j.state::text = 'running' and j.queue || '' = 'job' and j.kind = key_live.topic and j.args ->> 'scope' = key_live.scope and j.args ->> 'key' = key_live.key);
+   where j.kind = key_live.topic and j.args ->> 'scope' = key_live.scope and j.args ->> 'key' = key_live.key and j.args ? 'key'
+     and j.state::text = 'running' and j.queue || '' = 'job');
+end $$;
+
+-- Names that jobs wait under, at most so many: all if there are no more, else those
+-- that come after one that was taken by lot, so that each has its turn at some poll.
+create or replace function pgmill.some_blocked(most int) returns setof text
+language plpgsql stable
+set enable_seqscan = off
+as $$
+declare
+  pages constant float8 := pg_relation_size('pgmill.job_waiting') / 8192.0;
+  last constant text := coalesce((select w.blocked from pgmill.job_waiting w tablesample system (least(100, 1000 / greatest(pages, 1))) where w.blocked is not null limit 1),
+                                 (select w.blocked from pgmill.job_waiting w where w.blocked is not null order by w.blocked desc limit 1));
+  b text := last;
+begin
+  for n in 1..most loop
+    b := coalesce((select w.blocked from pgmill.job_waiting w where w.blocked > b order by w.blocked limit 1),
+                  (select w.blocked from pgmill.job_waiting w where w.blocked is not null order by w.blocked limit 1));
+    exit when b is null;
+    return next b;
+    exit when b = last;
+  end loop;
 end $$;
 
 -- Lets jobs of keys that are not at their limit any more back into their lanes, as many
--- as there is room for, the first by their seq (see pgmill.within_limits). key names one;
--- null: all.
-create or replace function pgmill.unblock(key text default null) returns int
+-- as there is room for, the first by their seq (see pgmill.within_limits). keys are those
+-- of which something ended; null: some of all, for a poll that makes up for an end which
+-- met the admission that moved a job aside.
+drop function if exists pgmill.unblock(text);
+create or replace function pgmill.unblock(keys text[] default null) returns int
 language plpgsql volatile
 set enable_seqscan = off
 as $$
@@ -349,20 +378,13 @@ begin
   if not exists (select from pgmill.job_waiting w where w.blocked is not null) then
     return 0;
   end if;
-  perform pg_current_xact_id();
-  for b in
-    with recursive walk as (
-      (select w.blocked from pgmill.job_waiting w where w.blocked is not null and (unblock.key is null or w.blocked = unblock.key) order by w.blocked limit 1)
-      union all
-      select (select w.blocked from pgmill.job_waiting w where w.blocked > walk.blocked order by w.blocked limit 1) from walk where walk.blocked is not null and unblock.key is null
-    )
-    select blocked from walk where blocked is not null
-  loop
+  foreach b in array coalesce(keys, array(select pgmill.some_blocked(500))) loop
     select coalesce(t.per_key, 1000000) - pgmill.key_live(b::jsonb ->> 0, b::jsonb ->> 1, b::jsonb ->> 2)
-           - (select count(*) from pgmill.job_waiting w where w.topic = b::jsonb ->> 0 and w.scope = b::jsonb ->> 1 and w.key = b::jsonb ->> 2
+           - (select count(*) from pgmill.job_waiting w where w.topic || '' = b::jsonb ->> 0 and w.scope = b::jsonb ->> 1 and w.key = b::jsonb ->> 2 -- by the key: a lane may be long
                 and w.due_at is null and starts_with(w.demand, '^') and w.priority <= f.priority) into room
       from (select x.priority from pgmill.job_waiting x where x.blocked = b order by x.seq limit 1) f left join pgmill.topic t on t.name = b::jsonb ->> 0;
     continue when coalesce(room, 0) < 1;
+    perform pg_current_xact_id(); -- before nextval, as in put_job
     update pgmill.job_waiting w set due_at = case when pgmill.open_lane(w.topic, w.priority, x.demand, w.scope, true) then null else now() end,
            blocked = null, seq = nextval('pgmill.job_seq'), demand = x.demand
       from (select x.ctid as place, case when starts_with(x.demand, '!') then x.demand else '^' || ltrim(x.demand, '^') end as demand

@@ -28,10 +28,11 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  key text;
+  ended_key text; -- the name that others of its key wait under; null: it has none
+  ended_keys text[] := '{}';
 begin
   if outcomes is null then -- all went well
-    return query
+    for claim, job, state, rest, ended_key in
     with gone as (
       delete from pgmill.river_job j using unnest(claims, outputs) r(claim, output)
        where j.id = r.claim and j.state::text = 'running' and j.queue || '' = 'job' -- by id alone: what has this state is full of the dead
@@ -41,19 +42,25 @@ begin
          set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
              instance = g.instance, output = g.output
         from gone g where j.id = g.job and j.state || '' = 'PENDING' -- by its id alone: few may have waited when the statistics were taken
-      returning g.id, j.id as job, j.state, j.scope, j.topic, j.unique_key
+      returning g.id, j.id as job, j.state, j.scope, j.topic, j.key, j.unique_key
     ), freed as (
       delete from pgmill.job_unique u using ended e
        where e.unique_key is not null and u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = e.job
     )
-    select e.id, e.job, e.state, null::interval from ended e;
+    select e.id, e.job, e.state, null::interval, pgmill.block_key(e.topic, e.scope, e.key) from ended e
+    loop
+      return next;
+      if ended_key is not null then
+        ended_keys := ended_keys || ended_key;
+      end if;
+    end loop;
   else
     perform pg_current_xact_id(); -- before nextval, as in put_job
-    return query
+    for claim, job, state, rest, ended_key in
     with gone as materialized (
       delete from pgmill.river_job j using unnest(claims, outcomes, reasons, finals, outputs, rests_ms) r(claim, outcome, reason, final, output, rest_ms)
        where j.id = r.claim and j.state::text = 'running' and j.queue || '' = 'job' -- by id alone: what has this state is full of the dead
-      returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance, r.outcome, r.reason, r.final, r.output, r.rest_ms
+      returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.args ? 'suspect' as suspect, j.attempted_at, j.attempted_by[1] as instance, r.outcome, r.reason, r.final, r.output, r.rest_ms
     ), verdict as materialized (
       select g.*, j.scope, j.topic, j.priority, j.demand, j.cost, j.key, j.unique_key, j.trace_id, j.deadline_at, j.max_queue_wait, v.rest,
              case when g.outcome = 'succeeded' then 'SUCCEEDED' when g.outcome = 'denied' then 'DENIED'
@@ -74,23 +81,22 @@ begin
              finished_at = case when v.next <> 'PENDING' then clock_timestamp() end, updated_at = clock_timestamp(), instance = v.instance,
              output = case when v.outcome = 'succeeded' then v.output end
         from verdict v where j.id = v.job and v.outcome <> 'released'
+    ), back as materialized (
+      select v.*, pgmill.again(v.demand, v.job, v.reason, v.suspect and v.outcome = 'released') as lane_demand from verdict v where v.next = 'PENDING'
     ), history as (
       insert into pgmill.job_attempt (job, attempt, instance, started_at, reason, scope, trace_id)
-      select v.job, v.attempt, v.instance, v.attempted_at, coalesce(v.reason, 'released'), v.scope, v.trace_id
-        from verdict v where v.next = 'PENDING' and v.outcome <> 'released'
+      select b.job, b.attempt, b.instance, b.attempted_at, coalesce(b.reason, 'handler_error'), b.scope, b.trace_id from back b where b.outcome <> 'released'
       on conflict do nothing
     ), lane as materialized (
       select d.topic, d.priority, d.demand, d.scope, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope, true) as open
-        from (select distinct v.topic, v.priority, a.demand, v.scope
-                from verdict v cross join lateral (select pgmill.again(v.demand, v.job, v.reason) as demand) a where v.next = 'PENDING') d
+        from (select distinct b.topic, b.priority, b.lane_demand as demand, b.scope from back b) d
     ), waiting as (
       insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, reason, expires_at)
-      select v.job, v.topic, v.priority, l.demand, v.scope, nextval('pgmill.job_seq'), v.cost, v.key, v.attempt + (v.outcome <> 'released')::int,
-             case when v.rest > interval '0' then now() + v.rest when not l.open then now() end,
-             v.reason, least(v.deadline_at, now() + coalesce(v.rest, interval '0') + v.max_queue_wait)
-        from verdict v
-        join lane l on l.topic = v.topic and l.priority = v.priority and l.scope = v.scope and l.demand = pgmill.again(v.demand, v.job, v.reason)
-       where v.next = 'PENDING'
+      select b.job, b.topic, b.priority, l.demand, b.scope, nextval('pgmill.job_seq'), b.cost, b.key, b.attempt + (b.outcome <> 'released')::int,
+             case when b.rest > interval '0' then now() + b.rest when not l.open then now() end,
+             b.reason, least(b.deadline_at, now() + coalesce(b.rest, interval '0') + b.max_queue_wait)
+        from back b
+        join lane l on l.topic = b.topic and l.priority = b.priority and l.scope = b.scope and l.demand = b.lane_demand
     ), letters as (
       insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, trace_id)
       select v.job, v.scope, v.topic, v.next, coalesce(v.reason, 'handler_error'), v.attempt, v.trace_id from verdict v where v.next in ('FAILED', 'TIMEOUT', 'DENIED')
@@ -99,18 +105,28 @@ begin
       delete from pgmill.job_unique u using verdict v
        where v.next <> 'PENDING' and v.unique_key is not null and u.scope = v.scope and u.topic = v.topic and u.key = v.unique_key and u.job = v.job
     )
-    select v.id, v.job, v.next, v.rest from verdict v;
+    select v.id, v.job, v.next, v.rest, pgmill.block_key(v.topic, v.scope, v.key) from verdict v
+    loop
+      return next;
+      if ended_key is not null then
+        ended_keys := ended_keys || ended_key;
+      end if;
+    end loop;
   end if;
   delete from pgmill.job_lease l where l.claim = any (claims);
-  perform pgmill.unblock();
+  if ended_keys <> '{}' then
+    perform pgmill.unblock(ended_keys);
+  end if;
 end $$;
 
 -- The lane of a job that comes again: one for those that have been at it, and of those
--- with which hosts died twice one that each host takes from singly.
-create or replace function pgmill.again(demand text, job text, reason text) returns text
+-- with which hosts died twice one that each host takes from singly. A suspect that is given
+-- back before it has shown that it is none stays one.
+drop function if exists pgmill.again(text, text, text);
+create or replace function pgmill.again(demand text, job text, reason text, suspect boolean) returns text
 language sql stable
 as $$
-  select case when again.reason = 'host_lost'
+  select case when again.suspect or again.reason = 'host_lost'
                    and exists (select from pgmill.job_attempt a where a.job = again.job and a.reason = 'host_lost') then '!' else '^' end || pgmill.plain_demand(again.demand)
 $$;
 
@@ -130,7 +146,7 @@ begin
        set state = 'SUCCEEDED', reason = null, attempt = g.attempt, started_at = g.attempted_at, finished_at = clock_timestamp(), updated_at = clock_timestamp(),
            instance = g.instance, output = settle_job.output
      where j.id = g.job and j.state || '' = 'PENDING'
-    returning j.scope, j.topic, j.unique_key into e;
+    returning j.scope, j.topic, j.key, j.unique_key into e;
   end if;
   if not found then
     raise exception using errcode = 'MI101', message = 'the claim is gone';
@@ -138,7 +154,9 @@ begin
   if e.unique_key is not null then
     delete from pgmill.job_unique u where u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = g.job;
   end if;
-  perform pgmill.unblock();
+  if e.key is not null then
+    perform pgmill.unblock(array[pgmill.block_key(e.topic, e.scope, e.key)]);
+  end if;
 end $$;
 
 -- Cancels a job that has not ended: what waits never starts, of what runs the holder is
@@ -150,6 +168,7 @@ as $$
 declare
   told boolean := false;
   is_now text;
+  ended_key text;
 begin
   -- What waits before the claim, as it is admitted, and the claim before the job, as it
   -- is settled; then once more, for what went the other way meanwhile.
@@ -167,14 +186,14 @@ begin
       update pgmill.job j
          set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp()
        where j.id = cancel_job.id and j.state in ('PENDING', 'APPROVAL_REQUIRED')
-      returning j.state into is_now;
+      returning j.state, pgmill.block_key(j.topic, j.scope, j.key) into is_now, ended_key;
       exit when is_now is null;
     end if;
   end loop;
   if is_now is null then
     return (select j.state from pgmill.job j where j.id = cancel_job.id);
   end if;
-  if told then
+  if ended_key is not null and pgmill.unblock(array[ended_key]) > 0 or told then
     perform pgmill.ring_for_jobs();
   end if;
   delete from pgmill.job_unique u using pgmill.job j

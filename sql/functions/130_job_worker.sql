@@ -1,8 +1,9 @@
 -- Outside workers: programs in any language that claim jobs by SQL, or by HTTP, which
 -- is these functions behind a route. A claim is good for lease_secs from each renewal
 -- but for no longer than the job may run; its token only its holder knows; a call without the right one, or after the
--- lease was lost, is refused with MI101. Claim in a transaction of its own: one that is left
--- idle for five seconds after it is ended by the server, for nobody is admitted meanwhile.
+-- lease was lost, is refused with MI101. Claim in a transaction of its own, READ COMMITTED:
+-- one that is left idle for five seconds after it is ended by the server, for nobody is
+-- admitted meanwhile.
 
 -- The instance that a worker's name stands for: a name of a key's own scope, so that
 -- two scopes' workers of one name are two. Names have no /, nor have hosts.

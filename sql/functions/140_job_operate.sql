@@ -105,7 +105,7 @@ begin
      where jsonb_typeof(p) <> 'string' or (p #>> '{}' <> 'default' and not coalesce(document -> 'pools', '{}') ? (p #>> '{}')) limit 1;
   end if;
   if bad is not null then
-    raise exception using errcode = 'MI001', message = 'pools: ' || bad;
+    raise exception using errcode = 'MI001', message = 'pools: ' || bad, detail = jsonb_build_array(jsonb_build_object('path', '', 'message', bad));
   end if;
   v := pgmill.keep_document('pools', document, reason);
   delete from pgmill.pool_topic;

@@ -59,7 +59,7 @@ declare
 begin
   perform pg_advisory_xact_lock(hashtextextended('pgmill.document ' || of_name, 0));
   select coalesce(max(d.version), 0) + 1 into v from pgmill.document d where d.name = of_name;
-  insert into pgmill.document (name, version, body) values (of_name, v, document);
+  insert into pgmill.document (name, version, body, actor) values (of_name, v, document, pgmill.actor());
   insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'set_' || of_name, 'version ' || v, why);
   return v;
 end $$;

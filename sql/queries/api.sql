@@ -53,3 +53,12 @@ select mill.fail_job(@id, @token, @reason, @retry::boolean)::text as state;
 
 -- name: APIRelease :one
 select mill.release_job(@id, @token)::text as state;
+
+-- name: APIGetDocument :one
+select pgmill.get_document(@name)::jsonb as record;
+
+-- name: APISetDocument :one
+select pgmill.set_document(@name, @document::jsonb, sqlc.narg(reason)::text)::int as version;
+
+-- name: APINoteRejected :exec
+select pgmill.note_rejected(@name);

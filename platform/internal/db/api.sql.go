@@ -158,6 +158,17 @@ func (q *Queries) APIFail(ctx context.Context, arg APIFailParams) (string, error
 	return state, err
 }
 
+const aPIGetDocument = `-- name: APIGetDocument :one
+select pgmill.get_document($1)::jsonb as record
+`
+
+func (q *Queries) APIGetDocument(ctx context.Context, name string) ([]byte, error) {
+	row := q.db.QueryRow(ctx, aPIGetDocument, name)
+	var record []byte
+	err := row.Scan(&record)
+	return record, err
+}
+
 const aPIGetJob = `-- name: APIGetJob :one
 select coalesce(pgmill.get_job($1), 'null')::jsonb as record
 `
@@ -225,6 +236,15 @@ func (q *Queries) APIListJobs(ctx context.Context, arg APIListJobsParams) ([][]b
 		return nil, err
 	}
 	return items, nil
+}
+
+const aPINoteRejected = `-- name: APINoteRejected :exec
+select pgmill.note_rejected($1)
+`
+
+func (q *Queries) APINoteRejected(ctx context.Context, name string) error {
+	_, err := q.db.Exec(ctx, aPINoteRejected, name)
+	return err
 }
 
 const aPIProgress = `-- name: APIProgress :exec
@@ -307,6 +327,23 @@ func (q *Queries) APIRetryDeadLetter(ctx context.Context, id string) (string, er
 	var job_id string
 	err := row.Scan(&job_id)
 	return job_id, err
+}
+
+const aPISetDocument = `-- name: APISetDocument :one
+select pgmill.set_document($1, $2::jsonb, $3::text)::int as version
+`
+
+type APISetDocumentParams struct {
+	Name     string
+	Document []byte
+	Reason   *string
+}
+
+func (q *Queries) APISetDocument(ctx context.Context, arg APISetDocumentParams) (int32, error) {
+	row := q.db.QueryRow(ctx, aPISetDocument, arg.Name, arg.Document, arg.Reason)
+	var version int32
+	err := row.Scan(&version)
+	return version, err
 }
 
 const aPISubmit = `-- name: APISubmit :one
