@@ -40,7 +40,8 @@ const (
 	ReasonLateResult          Reason = "late_result"              // a result came for a job that had ended; it changed nothing
 	ReasonNoPoolMapping       Reason = "no_pool_mapping"          // no step, worker or pool has ever been known for the topic
 	ReasonNoWorkers           Reason = "no_workers"               // no live worker meets what the job asks for
-	ReasonPoolOverloaded      Reason = "pool_overloaded"          // those that may run it are busy
+	ReasonQueued              Reason = "queued"                   // it is next in line: who may run it has not looked yet
+	ReasonPoolOverloaded      Reason = "pool_overloaded"          // those that may run it are full, for two seconds or more
 	ReasonTenantLimit         Reason = "tenant_limit"             // the scope has as many running as it may
 	ReasonTopicLimit          Reason = "topic_limit"              // the topic has as many running as it may
 	ReasonKeyLimit            Reason = "key_limit"                // the key has as many running as it may

@@ -105,7 +105,7 @@ as $$
            'output_ptr', coalesce('ptr://res/' || j.output_blob, ''), 'output_bytes', (select b.size from pgmill.blob b where b.id = j.output_blob),
            'output_sha256', (select encode(b.sha256, 'hex') from pgmill.blob b where b.id = j.output_blob),
            'progress', (select jsonb_build_object('percent', p.percent, 'message', coalesce(p.message, ''), 'at', pgmill.micros(p.at)) from pgmill.job_progress p where p.job = j.id),
-           'waiting_for', (select pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) from pgmill.job_waiting w where w.job = j.id),
+           'waiting_for', (select pgmill.wait_code(w.blocked, w.due_at, w.reason, w.since, pgmill.lane_reason(w.topic, w.demand, w.scope)) from pgmill.job_waiting w where w.job = j.id),
            'attempt_list', (select coalesce(jsonb_agg(jsonb_build_object('attempt', a.attempt, 'worker', coalesce(pgmill.worker_name(a.instance), ''), 'started_at', pgmill.micros(a.started_at),
                                                                         'ended_at', pgmill.micros(a.ended_at), 'reason', a.reason) order by a.ended_at), '[]')
                               from pgmill.job_attempt a where a.job = j.id))

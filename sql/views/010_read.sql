@@ -148,10 +148,10 @@ select s.name, 'schedule', s.reason, coalesce(d.paused_at, d.next_at, u.declared
   join pgmill.function u on u.name = s.name
  where d.reason is not null or d.next_at <= now() - interval '5 seconds' and (d.paused_at is not null or s.reason = 'no_live_host')
 union all
-select w.job, 'job', case when w.since > now() - interval '1 second' and w.due_at is null and pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) = 'pool_overloaded' then 'claimable'
-                          else pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) end, w.since,
+select w.job, 'job', pgmill.wait_code(w.blocked, w.due_at, w.reason, w.since, l.reason), w.since,
        'attempt ' || w.attempt || ' of ' || w.topic || case when w.due_at > now() and w.due_at < 'infinity' then ', not before ' || w.due_at else '' end
   from pgmill.job_waiting w
+ cross join lateral (select pgmill.lane_reason(w.topic, w.demand, w.scope) as reason offset 0) l -- offset 0: kept apart, it is asked once a lane
 union all
 select j.id, 'job', 'approval_required', j.updated_at, j.topic from pgmill.job j where j.state = 'APPROVAL_REQUIRED';
 comment on view mill.why_not_running is 'Exactly one row for everything that waits, also with no host alive.';
