@@ -27,6 +27,10 @@ const (
 	ReasonPermissionDenied    Reason = "permission_denied"        // the handler may not do that to this table: it is another module's, or a grant is missing (N39)
 	ReasonOwnersIncomplete    Reason = "owner_matrix_incomplete"  // the declaration lacks owners (N40)
 	ReasonNoLiveHost          Reason = "no_live_host"             // no live host has the function
+	ReasonClaimable           Reason = "claimable"                // events wait for a host to claim their shard
+	ReasonPaused              Reason = "paused"                   // somebody paused it
+	ReasonHeld                Reason = "held"                     // an event failed for the last time, and its shard waits for somebody to decide
+	ReasonExpired             Reason = "expired"                  // what comes after the cursor is archived
 	ReasonListenUnavailable   Reason = "listen_unavailable"       // LISTEN is not heard here (a pooler); the host polls faster
 	ReasonDatabaseUnreachable Reason = "database_unreachable"     // the database does not answer
 	ReasonMissed              Reason = "missed"                   // a fire time passed with no host there for it, and was left out
