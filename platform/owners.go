@@ -1,9 +1,6 @@
 package platform
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Owners says which module answers for what a subscription touches (N40, N41). A
 // subscription whose matrix is not complete does not run: owner_matrix_incomplete.
@@ -24,12 +21,26 @@ func OwnedBy(module string, handOffs ...string) Owners {
 }
 
 // Complete reports whether all seven owners are named.
-func (o Owners) Complete() bool { return !slices.Contains(o.seven(), "") }
+func (o Owners) Complete() bool { return len(o.Missing()) == 0 }
+
+// Missing names the fields of the seven that are empty.
+func (o Owners) Missing() []string {
+	var missing []string
+	for i, owner := range o.seven() {
+		if owner == "" {
+			missing = append(missing, sevenNames[i])
+		}
+	}
+	return missing
+}
 
 // none reports whether nothing is said about owners.
 func (o Owners) none() bool {
 	return len(o.HandOffs) == 0 && strings.Join(o.seven(), "") == ""
 }
+
+// sevenNames are the fields that seven answers.
+var sevenNames = []string{"SourceEvent", "SourceData", "Projection", "Status", "Result", "Evidence", "SecurityEvent"}
 
 func (o Owners) seven() []string {
 	return []string{o.SourceEvent, o.SourceData, o.Projection, o.Status, o.Result, o.Evidence, o.SecurityEvent}

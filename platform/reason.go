@@ -27,6 +27,10 @@ const (
 	ReasonPermissionDenied    Reason = "permission_denied"        // the handler may not do that to this table: it is another module's, or a grant is missing (N39)
 	ReasonOwnersIncomplete    Reason = "owner_matrix_incomplete"  // the declaration lacks owners (N40)
 	ReasonNoLiveHost          Reason = "no_live_host"             // no live host has the function
+	ReasonClaimable           Reason = "claimable"                // events wait for a host to claim their shard
+	ReasonPaused              Reason = "paused"                   // somebody paused it
+	ReasonHeld                Reason = "held"                     // an event failed for the last time, and its shard waits for somebody to decide
+	ReasonExpired             Reason = "expired"                  // what comes after the cursor is archived
 	ReasonListenUnavailable   Reason = "listen_unavailable"       // LISTEN is not heard here (a pooler); the host polls faster
 	ReasonDatabaseUnreachable Reason = "database_unreachable"     // the database does not answer
 	ReasonMissed              Reason = "missed"                   // a fire time passed with no host there for it, and was left out
@@ -40,7 +44,8 @@ const (
 	ReasonLateResult          Reason = "late_result"              // a result came for a job that had ended; it changed nothing
 	ReasonNoPoolMapping       Reason = "no_pool_mapping"          // no step, worker or pool has ever been known for the topic
 	ReasonNoWorkers           Reason = "no_workers"               // no live worker meets what the job asks for
-	ReasonPoolOverloaded      Reason = "pool_overloaded"          // those that may run it are busy
+	ReasonQueued              Reason = "queued"                   // it is next in line: who may run it has not looked yet
+	ReasonPoolOverloaded      Reason = "pool_overloaded"          // those that may run it are full, for two seconds or more
 	ReasonTenantLimit         Reason = "tenant_limit"             // the scope has as many running as it may
 	ReasonTopicLimit          Reason = "topic_limit"              // the topic has as many running as it may
 	ReasonKeyLimit            Reason = "key_limit"                // the key has as many running as it may

@@ -3,6 +3,7 @@ package platform_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,11 @@ func TestOwnersAreCompleteOnlyWithAllSeven(t *testing.T) {
 	for _, tt := range tests {
 		if got := tt.owners.Complete(); got != tt.want {
 			t.Errorf("%s: Complete(%+v) = %v, want %v", tt.name, tt.owners, got, tt.want)
+		}
+		for _, name := range tt.owners.Missing() {
+			if f := reflect.ValueOf(tt.owners).FieldByName(name); !f.IsValid() || f.String() != "" {
+				t.Errorf("%s: Missing names %s, which is %v", tt.name, name, f)
+			}
 		}
 	}
 }

@@ -72,6 +72,9 @@ func (p *program) jobSubmit() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if done.Warning != "" {
+			fmt.Fprintln(p.stderr, "pgmill:", done.Warning)
+		}
 		if wait {
 			return p.watch(cmd.Context(), done.JobID)
 		}

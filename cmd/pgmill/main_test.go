@@ -65,12 +65,26 @@ func (o *out) Write(b []byte) (int, error) {
 // types runs a command and answers its output; the exit code must be code.
 func (d desk) types(code int, args ...string) string {
 	d.Helper()
+	stdout, stderr := d.apart(code, args...)
+	return stdout + stderr
+}
+
+// apart is types with the two outputs apart.
+func (d desk) apart(code int, args ...string) (string, string) {
+	d.Helper()
 	var stdout, stderr out
 	env := func(name string) string { return map[string]string{"PGMILL_URL": d.url}[name] }
 	if got := run(d.Context(), args, env, strings.NewReader(`{"n": 9223372036854775807}`), &stdout, &stderr); got != code {
 		d.Fatalf("pgmill %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, &stdout.Buffer, &stderr.Buffer)
 	}
-	return stdout.String() + stderr.String()
+	return stdout.String(), stderr.String()
+}
+
+// submits answers the new job's id.
+func (d desk) submits(args ...string) string {
+	d.Helper()
+	id, _ := d.apart(0, append([]string{"job", "submit"}, args...)...)
+	return strings.TrimSpace(id)
 }
 
 func (d desk) shows(text string, parts ...string) {
@@ -105,7 +119,7 @@ func TestJobsAtTheTerminal(t *testing.T) {
 	d.types(2, "dlq", "delete", "x", "--all")
 	d.shows(d.types(0, "dlq", "retry", page.Items[0].ID), "-retry-")
 	d.types(5, "dlq", "retry", "nothing")
-	waiting := strings.TrimSpace(d.types(0, "job", "submit", "--topic", "job.t.nobody", "--delay", "1h"))
+	waiting := d.submits("--topic", "job.t.nobody", "--delay", "1h")
 	d.shows(d.types(0, "job", "cancel", waiting, "--reason", "ops.mistake"), "CANCELLED")
 	d.types(3, "job", "list", "--url", "http://127.0.0.1:1")
 }
@@ -143,7 +157,7 @@ func TestConfigurationAtTheTerminal(t *testing.T) {
 func TestWorkersAtTheTerminal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	id := strings.TrimSpace(d.types(0, "job", "submit", "--topic", "job.t.hand", "--input", `{"a": 1}`))
+	id := d.submits("--topic", "job.t.hand", "--input", `{"a": 1}`)
 	d.types(0, "job", "submit", "--topic", "job.t.hand")
 	var got struct {
 		Jobs []struct {
@@ -162,7 +176,7 @@ func TestWorkersAtTheTerminal(t *testing.T) {
 	d.shows(d.types(0, "worker", "complete", id, token, "--output", `{"b": 2}`), "SUCCEEDED")
 	d.shows(d.types(0, "worker", "run", "--topic", "job.t.hand", "--jobs", "1", "--", "sh", "-c", "cat; echo $PGMILL_ATTEMPT"), "complete: SUCCEEDED")
 	for script, want := range map[string]string{"exit 65": "worker.exit_65", "echo '[1, 2]'": "[1,2]", "echo plain": "plain"} {
-		id := strings.TrimSpace(d.types(0, "job", "submit", "--topic", "job.t.run", "--idempotency-key", script))
+		id := d.submits("--topic", "job.t.run", "--idempotency-key", script)
 		d.types(0, "worker", "run", "--topic", "job.t.run", "--jobs", "1", "--", "sh", "-c", script)
 		d.shows(d.types(0, "job", "get", id), want)
 	}
@@ -181,7 +195,7 @@ func TestAWorkersCommandIsStopped(t *testing.T) {
 		ended <- run(ctx, []string{"worker", "run", "--topic", "job.t.long", "--lease", "10s", "--", "sleep", "60"}, env, nil, &out{}, &stderr)
 	}()
 	for _, last := range []bool{false, true} {
-		id := strings.TrimSpace(d.types(0, "job", "submit", "--topic", "job.t.long"))
+		id := d.submits("--topic", "job.t.long")
 		platformtest.WaitFor(t, d.pool, `select exists (select from mill.jobs where id = $1 and state = 'RUNNING')`, id)
 		if !last {
 			d.types(0, "job", "cancel", id)

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/pgmill/pgmill/platform/client"
+	"github.com/pgmill/pgmill/platform/internal/db"
+	"github.com/pgmill/pgmill/platform/policy"
 )
 
 // submitJob is POST /api/v1/jobs. Names that are not known are passed over, as clients of
@@ -29,8 +32,9 @@ func (s *Server) submitJob(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx := c.Request().Context()
-	if err := s.schemas.check(ctx, q, item["topic"].(string), item["input"].(json.RawMessage)); err != nil {
+	ctx, topic := c.Request().Context(), item["topic"].(string)
+	declared, err := s.schemas.check(ctx, q, topic, item["input"].(json.RawMessage))
+	if err != nil {
 		return err
 	}
 	raw, err := json.Marshal(item)
@@ -44,7 +48,24 @@ func (s *Server) submitJob(c echo.Context) error {
 	if len(ignored) > 0 {
 		c.Response().Header().Set("X-Ignored-Fields", strings.Join(ignored[:min(len(ignored), 20)], ", "))
 	}
+	if !declared {
+		known, err := q.APIKnownTopics(ctx, db.APIKnownTopicsParams{Topic: topic, Scope: item["scope"].(string)})
+		if err != nil {
+			s.Log.Warn("no answer to who knows a topic; its job is submitted", "topic", topic, "error", err)
+		} else if !slices.Contains(known, topic) {
+			c.Response().Header().Set("X-Warning", unknownTopic(topic, known))
+		}
+	}
 	return c.JSON(http.StatusOK, client.Submitted{JobID: done.JobID, TraceID: done.TraceID})
+}
+
+// unknownTopic is what a person is told who may have mistyped a topic.
+func unknownTopic(topic string, known []string) string {
+	meant := ""
+	if near := policy.Nearest(topic, known, 1+len(topic)/6); near != "" {
+		meant = "; did you mean " + near + "?"
+	}
+	return "no host or worker knows the topic " + topic + ": the job waits until one does" + meant
 }
 
 // item is the job as mill.submit_jobs takes it, which checks the rest.

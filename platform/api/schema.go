@@ -20,25 +20,26 @@ type schemas struct {
 const maxSchemas = 1000
 
 // check refuses an input that its topic does not take. A topic that no step has
-// declared takes everything.
-func (s *schemas) check(ctx context.Context, q *db.Queries, topic string, input json.RawMessage) error {
+// declared takes everything; declared is false for it, and for a step that says nothing of
+// its input.
+func (s *schemas) check(ctx context.Context, q *db.Queries, topic string, input json.RawMessage) (declared bool, err error) {
 	text, err := q.APITopicInput(ctx, topic)
 	if err != nil || text == "" {
-		return err
+		return false, err
 	}
 	schema, err := s.parse(text)
 	if err != nil {
-		return err
+		return true, err
 	}
 	faults := schema.Check(input)
 	if len(faults) == 0 {
-		return nil
+		return true, nil
 	}
 	p := refuse(http.StatusUnprocessableEntity, string(platform.ReasonSchema), "the input does not fit the schema of its topic")
 	for _, f := range faults[:min(len(faults), 100)] {
 		p.Faults = append(p.Faults, client.Fault(f))
 	}
-	return p
+	return true, p
 }
 
 func (s *schemas) parse(text string) (platform.Schema, error) {

@@ -28,26 +28,32 @@ const most = 64 << 20
 
 // call sends body, if any, and reads the answer into out, if any. A refusal is a *Problem.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
-	res, err := c.send(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
-	defer res.Close()
-	answer, err := io.ReadAll(io.LimitReader(res, most))
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%s %s: the answer is not the API's: %w", method, path, err)
-	}
-	return nil
+	_, err := c.ask(ctx, method, path, body, out)
+	return err
 }
 
-// send is call up to where the answer's body begins.
-func (c *Client) send(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+// ask is call with the header of the answer.
+func (c *Client) ask(ctx context.Context, method, path string, body, out any) (http.Header, error) {
+	res, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, most))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if out == nil {
+		return res.Header, nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return nil, fmt.Errorf("%s %s: the answer is not the API's: %w", method, path, err)
+	}
+	return res.Header, nil
+}
+
+// send is call up to where the answer's body begins, which the caller closes.
+func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -71,7 +77,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (io.Re
 		return nil, err
 	}
 	if res.StatusCode < 300 {
-		return res.Body, nil
+		return res, nil
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, most))
@@ -92,7 +98,9 @@ func problem(status int, answer []byte) error {
 
 // Submit makes a job.
 func (c *Client) Submit(ctx context.Context, s Submit) (out Submitted, err error) {
-	return out, c.call(ctx, http.MethodPost, "/api/v1/jobs", s, &out)
+	header, err := c.ask(ctx, http.MethodPost, "/api/v1/jobs", s, &out)
+	out.Warning = header.Get("X-Warning")
+	return out, err
 }
 
 // Job is one job with its input and output.
@@ -103,7 +111,11 @@ func (c *Client) Job(ctx context.Context, id string) (out JobDetail, err error) 
 // Output is what a job answered, whatever its size: JSON, null while there is nothing.
 // The caller closes it.
 func (c *Client) Output(ctx context.Context, id string) (io.ReadCloser, error) {
-	return c.send(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/output", nil)
+	res, err := c.send(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/output", nil)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
 }
 
 // Jobs is a page of jobs, the last changed first.

@@ -63,6 +63,7 @@ type Meta struct {
 type Submitted struct {
 	JobID   string `json:"job_id"`
 	TraceID string `json:"trace_id"`
+	Warning string `json:"-"` // what is odd about it, for people (header X-Warning); "" is nothing
 }
 
 // Job is one of a list. Times are microseconds since 1970.

@@ -13,7 +13,7 @@ const urlLinger = 10 * time.Minute
 
 func urlCommand(o *options) *cobra.Command {
 	return &cobra.Command{Use: "url", Short: `Print the database's DSN: psql "$(host url)"`, Args: cobra.NoArgs,
-		Long: "url prints the DSN of the configured database, or of the private Postgres of this\ndirectory. If that was not running it is started, for ten minutes.",
+		Long: "url prints the DSN of the configured database, or of the private Postgres of this\ndirectory. If that was not running it is started, for ten minutes or\nuntil the last host that uses it is gone; the error output says so.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := o.config(cmd, true)
 			if err != nil {

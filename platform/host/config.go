@@ -135,7 +135,7 @@ func shown(s setting, text string) string {
 // checkDSN never repeats the DSN: the parser's own error may hold a piece of it.
 func checkDSN(text string) error {
 	_, err := pgconn.ParseConfig(text)
-	if err == nil {
+	if err == nil && !foreign(text) {
 		return nil
 	}
 	var file *fs.PathError
@@ -143,6 +143,13 @@ func checkDSN(text string) error {
 		return fmt.Errorf("a file it names cannot be read: %w", file)
 	}
 	return errors.New("not a Postgres DSN (its value is not shown); write a postgres URL with USER:PASSWORD@HOST:5432/DATABASE, the password percent-encoded, or host=HOST user=USER dbname=DATABASE")
+}
+
+// foreign reports whether a DSN is a URL that is none of Postgres's: a mistyped one is
+// taken by the parser for settings if it has a = somewhere.
+func foreign(text string) bool {
+	scheme, _, isURL := strings.Cut(strings.TrimSpace(text), "://")
+	return isURL && scheme != "postgres" && scheme != "postgresql" && !strings.ContainsAny(scheme, "= '")
 }
 
 // readSecret reads the file that an _FILE variable names.

@@ -26,7 +26,19 @@ func (o *options) open(ctx context.Context, cfg Config, linger time.Duration) (_
 	}
 	cfg.Database = p.DSN()
 	o.secret = policy.NewRedactor(cfg.Database, cfg.ListenURL)
+	if p.Started() {
+		fmt.Fprintf(o.stderr, "host: started a private Postgres in %s; it ends %s\n", p.Dir(), ending(linger))
+	}
 	return cfg, func() { _ = p.Close() }, nil
+}
+
+// ending is when a private Postgres ends that a command started. Who is only connected,
+// as psql is, does not keep it.
+func ending(linger time.Duration) string {
+	if linger == 0 {
+		return "with this command"
+	}
+	return fmt.Sprintf("in %g minutes, or that long after the last host that uses it: host serve keeps it", linger.Minutes())
 }
 
 // withConn runs f on one connection to the configured database, whose role needs what

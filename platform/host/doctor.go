@@ -122,25 +122,68 @@ func (d *doctor) migrated(ctx context.Context) []finding {
 	return ok("this build's")
 }
 
-// modulesReady compares the modules of this build with those of the database. Asked as
+// modulesReady compares the modules of this build with those of the database, which
+// hosts of another build may serve: what they have, or do without, is no fault. Asked as
 // the role that hosts run as: whether it may become theirs is part of it.
 func (d *doctor) modulesReady(ctx context.Context) []finding {
-	err := pg.CheckModules(ctx, d.db, d.modules)
-	switch {
-	case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing):
-		return broken("do what it says", "%v", err)
-	case err != nil:
+	others, served, err := d.modulesThere(ctx)
+	if err != nil {
 		return notAsked(err)
 	}
-	unknown, err := pg.UnknownModules(ctx, d.db, d.modules)
-	switch {
-	case err != nil:
-		return notAsked(err)
-	case len(unknown) > 0:
-		return warning("run hosts of a build that has them; if they are gone for good, drop their schemas and their rows of pgmill.module as the owner",
-			"the database has modules that this build has not: %s", strings.Join(unknown, ", "))
+	var all []finding
+	var absent, theirs, idle []string
+	for _, m := range d.modules {
+		_, there := others[m.Name]
+		delete(others, m.Name)
+		err := pg.CheckModules(ctx, d.db, []platform.Module{m})
+		switch {
+		case errors.Is(err, pg.ErrNotMigrated) && !there && served:
+			absent = append(absent, m.Name)
+		case errors.Is(err, pg.ErrNotMigrated), errors.Is(err, pg.ErrGrantMissing):
+			all = append(all, broken("do what it says", "%v", err)...)
+		case err != nil:
+			return notAsked(err)
+		}
 	}
-	return ok("%d, migrated", len(d.modules))
+	for _, name := range sorted(others) {
+		if others[name] > 0 {
+			theirs = append(theirs, name)
+		} else {
+			idle = append(idle, name)
+		}
+	}
+	if len(idle) > 0 {
+		all = append(all, warning("run hosts of a build that has them; if they are gone for good, drop their schemas and their rows of pgmill.module as the owner",
+			"the database has modules that neither this build nor a live host has: %s", strings.Join(idle, ", "))...)
+	}
+	if all != nil {
+		return all
+	}
+	detail := fmt.Sprintf("%d, migrated", len(d.modules)-len(absent))
+	if len(theirs) > 0 {
+		detail += "; another build's, which is live: " + strings.Join(theirs, ", ")
+	}
+	if len(absent) > 0 {
+		detail += "; not in this database, which another build serves: " + strings.Join(absent, ", ")
+	}
+	return ok("%s", detail)
+}
+
+// modulesThere is how many live hosts run each module of the database, and whether any
+// host lives.
+func (d *doctor) modulesThere(ctx context.Context) (hosts map[string]int, served bool, err error) {
+	rows, err := d.db.Query(ctx, "select name, live_hosts::int from mill.modules")
+	if err != nil {
+		return nil, false, err
+	}
+	hosts = map[string]int{}
+	var name string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&name, &n}, func() error { hosts[name] = n; return nil }); err != nil {
+		return nil, false, err
+	}
+	err = d.db.QueryRow(ctx, "select exists (select from mill.instances where kind = 'worker' and live)").Scan(&served)
+	return hosts, served, err
 }
 
 // listen sends itself a word, as hosts do: behind a transaction-mode pooler it does

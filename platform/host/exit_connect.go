@@ -27,8 +27,12 @@ func noConnection(err *pgconn.ConnectError) string {
 		return fmt.Sprintf("%s at %s: check the user and the password in %s", pe.Message, at, look)
 	case errors.As(err, &pe) && pe.Code == "3D000":
 		return fmt.Sprintf("%s at %s: create it (`createdb %s`), or correct %s", pe.Message, at, c.Database, look)
-	case errors.As(err, &pe):
+	case errors.As(err, &pe) && exitCode(pe) == exitUnreachable:
 		return fmt.Sprintf("database unreachable: %s says: %s (SQLSTATE %s)", at, pe.Message, pe.Code)
+	case errors.As(err, &pe):
+		return fmt.Sprintf("%s refuses the connection: %s (SQLSTATE %s): correct %s", at, pe.Message, pe.Code, look)
+	case noTLS(err):
+		return fmt.Sprintf("%s has no TLS, which sslmode asks for: set it up there, or check %s", at, look)
 	case errors.As(err, &name):
 		return fmt.Sprintf("database unreachable: no host %s: check the host in %s", name.Name, look)
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):

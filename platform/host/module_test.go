@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/pg"
@@ -69,6 +70,40 @@ func TestAModuleThatIsNotMigrated(t *testing.T) {
 	sh.reg = platform.NewRegistry() // a build without it
 	if f := found(); f.Status != statusWarning || !strings.Contains(f.Detail, "depot") {
 		t.Errorf("the doctor of a build without the module finds %+v", f)
+	}
+}
+
+// A database that hosts of another build serve is well: the doctor of a build with other
+// modules, the generic host's say, finds no fault in that.
+func TestTheDoctorOfAnotherBuild(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	environ := []string{"DATABASE_URL=" + dsn}
+	theirs, generic := withModule(t, "theirs"), withModule(t, "generic")
+	host := start(t, theirs, environ, "serve")
+	host.becomes(200, "")
+	sh := shell{t: t, reg: generic, environ: environ}
+	_, stdout, _ := sh.run("doctor", "-o", "json")
+	var all []finding
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.Check == "server" { // the tests' has fsync off
+			continue
+		}
+		if f.Status != statusOK {
+			t.Errorf("the doctor of another build finds %+v", f)
+		}
+		if f.Check == "modules" && f.Detail != "0, migrated; another build's, which is live: theirs; not in this database, which another build serves: generic" {
+			t.Errorf("of modules it says %q", f.Detail)
+		}
+	}
+	host.signal()
+	host.exits(exitOK, 15*time.Second)
+	sh.reg = platform.NewRegistry()
+	if _, stdout, _ := sh.run("doctor"); !strings.Contains(stdout, "neither this build nor a live host has: theirs") {
+		t.Errorf("without that host the doctor says\n%s", stdout)
 	}
 }
 

@@ -73,3 +73,28 @@ func TestServeNeedsNothing(t *testing.T) {
 		t.Errorf("the password is in what the host printed")
 	}
 }
+
+// A command that has to start the private Postgres says so, and how it ends; one that
+// finds it says nothing.
+func TestACommandSaysThatItStartsAPostgres(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("PGMILL_TEST_DSN") != "" {
+		t.Skip("this machine may have no PostgreSQL of its own")
+	}
+	pgtest.Server(t) // skips where there is none
+	cfg := Config{DataDir: privateHome(t)}
+	said := func() string {
+		var errs output
+		o := &options{stderr: &errs}
+		_, done, err := o.open(t.Context(), cfg, 3*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(done)
+		return errs.String()
+	}
+	want := "host: started a private Postgres in " + cfg.DataDir + "; it ends in 0.05 minutes"
+	if first, second := said(), said(); !strings.HasPrefix(first, want) || second != "" {
+		t.Errorf("said %q and then %q; want %q and nothing", first, second, want)
+	}
+}

@@ -23,12 +23,13 @@ const reasonStarting platform.Reason = "starting"
 // process is one running host: probes from the first moment, the runtime once
 // there is a database, and how ready both are.
 type process struct {
-	cfg     Config
-	kind    string // worker or serve
-	reg     *platform.Registry
-	log     *slog.Logger
-	metrics *metrics
-	demo    bool // keep a little pgbench traffic running
+	cfg      Config
+	kind     string // worker or serve
+	reg      *platform.Registry
+	log      *slog.Logger
+	metrics  *metrics
+	demo     bool          // keep a little pgbench traffic running
+	patience time.Duration // for the first connection; 0 is no end
 
 	runtime  atomic.Pointer[hostRuntime]
 	waiting  atomic.Pointer[platform.Reason] // why there is no runtime yet
@@ -58,7 +59,11 @@ func newProcess(cfg Config, kind string, reg *platform.Registry, log *slog.Logge
 		}
 		reg = some
 	}
-	return &process{cfg: cfg, kind: kind, reg: reg, log: log, metrics: newMetrics(reg), started: started}, nil
+	p := &process{cfg: cfg, kind: kind, reg: reg, log: log, metrics: newMetrics(reg), started: started}
+	if cfg.Profile.Posture == postureLocal {
+		p.patience = localPatience
+	}
+	return p, nil
 }
 
 // Run serves until ctx ends and then drains: not ready at once, live to the end.
@@ -107,10 +112,14 @@ func (p *process) work(ctx context.Context, addr string) error {
 		defer database.Close()
 		cfg.Database = database.DSN()
 	}
-	if cfg.Migrate {
-		if err := p.migrate(ctx, cfg.Direct()); err != nil {
-			return stopOr(ctx, err)
+	err := p.reach(ctx, func(ctx context.Context) error {
+		if cfg.Migrate {
+			return p.migrate(ctx, cfg.Direct())
 		}
+		return knock(ctx, cfg.Database)
+	})
+	if err != nil {
+		return stopOr(ctx, err)
 	}
 	r := newRuntime(cfg, p.reg, p.log, p.metrics)
 	if p.kind == "serve" {
@@ -132,26 +141,12 @@ func (p *process) work(ctx context.Context, addr string) error {
 	return r.Run(ctx)
 }
 
-// migrate waits for a database that does not answer, as the runtime does (F83).
 func (p *process) migrate(ctx context.Context, dsn string) error {
-	unreachable := platform.ReasonDatabaseUnreachable
-	for wait := time.Second; ; wait = min(2*wait, 8*time.Second) {
-		done, err := pg.Migrate(ctx, dsn, p.log, p.reg.Modules()...)
-		for _, c := range done {
-			p.log.Info("migrated", "part", c.Part, "version", c.Version)
-		}
-		if err == nil || exitCode(err) != exitUnreachable {
-			p.waiting.Store(nil)
-			return err
-		}
-		p.waiting.Store(&unreachable)
-		p.log.Warn("database unreachable, trying again", "wait", wait, "error", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
+	done, err := pg.Migrate(ctx, dsn, p.log, p.reg.Modules()...)
+	for _, c := range done {
+		p.log.Info("migrated", "part", c.Part, "version", c.Version)
 	}
+	return err
 }
 
 // stopOr hides an error that is only the consequence of being told to stop.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -317,6 +318,9 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 			return nil
 		}
 		return err
+	}
+	if all := engine.Ownerless(); len(all) > 0 {
+		w.Log.Warn("functions do not run until their Owners are filled in, or are platform.OwnedBy(module)", "reason", platform.ReasonOwnersIncomplete, "functions", strings.Join(all, "; "))
 	}
 	w.orphans(ctx, control)
 	if err := claims.Start(bg); err != nil {

@@ -297,3 +297,19 @@ func withUser(t *testing.T, dsn, user, password string) string {
 	u.User = url.UserPassword(user, password)
 	return u.String()
 }
+
+// N40: which functions do not run for want of owners, and what they lack, is one line
+// when the host starts.
+func TestFunctionsWithoutOwnersAreNamedAtTheStart(t *testing.T) {
+	t.Parallel()
+	log := &journal{}
+	one, two, well := noting("a.one", nil), noting("a.two", nil), noting("a.well", nil)
+	one.Owners.Evidence, one.Owners.Status = "", ""
+	two.Owners = platform.Owners{}
+	becomes(t, run(t, &host.Worker{Database: platformtest.DSN(t), Log: log.logger()}, one, two, well), "", 20*time.Second)
+	got := log.with("owner_matrix_incomplete")
+	want := "a.one lacks Status, Evidence; a.two lacks SourceEvent, SourceData, Projection, Status, Result, Evidence, SecurityEvent"
+	if len(got) != 1 || !strings.Contains(got[0], " WRN ") || !strings.Contains(got[0], want) || !strings.Contains(got[0], "platform.OwnedBy(module)") || strings.Contains(got[0], "a.well") {
+		t.Errorf("the log has %q; want one warning with %q", got, want)
+	}
+}

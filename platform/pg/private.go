@@ -46,6 +46,7 @@ type Private struct {
 	dsn   string
 	users *os.File // shared lock: the kernel gives it back however we end
 	child int      // pid of the keeper that this process started last, 0: none
+	began bool     // the server did not run before
 
 	closing context.CancelFunc
 	watched chan struct{} // closed when watch has returned
@@ -86,6 +87,7 @@ func StartPrivate(ctx context.Context, o PrivateOptions) (*Private, error) {
 		p.leave()
 		return nil, fmt.Errorf("private Postgres in %s: %w", home.dir, err)
 	}
+	p.began = p.child != 0
 	watching, closing := context.WithCancel(context.WithoutCancel(ctx))
 	p.closing = closing
 	go p.watch(watching)
@@ -95,6 +97,12 @@ func StartPrivate(ctx context.Context, o PrivateOptions) (*Private, error) {
 // DSN is a postgres:// URL with the password, of a superuser on database
 // pgmill. It stays valid when the server is restarted.
 func (p *Private) DSN() string { return p.dsn }
+
+// Dir is where the server's files are.
+func (p *Private) Dir() string { return p.home.dir }
+
+// Started reports whether this process started the server: it did not run before.
+func (p *Private) Started() bool { return p.began }
 
 // Close ends this process's use of the server. It does not wait for the server
 // to stop, and may be called more than once.

@@ -16,6 +16,18 @@ import (
 // declareChunk is how many subscriptions are written down in one transaction.
 const declareChunk = 500
 
+// Ownerless names the subscriptions that do not run because their owner matrix is not
+// complete, each with what it lacks.
+func (e *Engine) Ownerless() []string {
+	var all []string
+	for _, s := range e.Subscriptions {
+		if missing := s.Owners.Missing(); len(missing) > 0 {
+			all = append(all, s.Name+" lacks "+strings.Join(missing, ", "))
+		}
+	}
+	return all
+}
+
 // Declare writes down which subscriptions this build has. A new one starts where
 // its From says; shards and cursors that exist are left as they are.
 func (e *Engine) Declare(ctx context.Context) error {

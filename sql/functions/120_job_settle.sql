@@ -343,29 +343,48 @@ create or replace function pgmill.wait_reason(topic text, demand text, scope tex
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+  return pgmill.wait_code(blocked, due_at, again, '-infinity', pgmill.lane_reason(topic, demand, scope));
+end $$;
+
+-- Which of the reasons counts of one that waits since then, when those of its lane's
+-- first are known. What the hosts' room is, is not in the database: who looks each second takes
+-- what it has room for, so that only a job that has been ready for longer than that
+-- waits for room; before that it is next in line.
+create or replace function pgmill.wait_code(blocked text, due_at timestamptz, again text, since timestamptz, lane text) returns text
+language sql stable
+as $$
+  select case when blocked is not null then 'key_limit'
+              when due_at > now() then coalesce(again, 'scheduled')
+              when lane = 'pool_overloaded' and greatest(since, due_at) > now() - interval '2 seconds' then 'queued'
+              else lane end
+$$;
+
+-- Why the first job of a lane, which is ready, is not claimed. Costs what it does: a
+-- view that asks it for each job is to ask once a lane.
+create or replace function pgmill.lane_reason(topic text, demand text, scope text) returns text
+language plpgsql stable security definer cost 10000
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 begin
-  if blocked is not null then
-    return 'key_limit';
-  elsif due_at > now() then
-    return coalesce(again, 'scheduled');
-  elsif pgmill.topic_pools(topic) is null and not exists (select from pgmill.topic t where t.name = wait_reason.topic)
-        and not exists (select from pgmill.instance_function f where f.function = wait_reason.topic) then
+  if pgmill.topic_pools(topic) is null and not exists (select from pgmill.topic t where t.name = lane_reason.topic)
+        and not exists (select from pgmill.instance_function f where f.function = lane_reason.topic) then
     return 'no_pool_mapping';
   elsif not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                     where f.function = wait_reason.topic and pgmill.serves(i.id, wait_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
-    return case when exists (select from pgmill.topic t where t.name = wait_reason.topic) then 'no_live_host' else 'no_workers' end;
+                     where f.function = lane_reason.topic and pgmill.serves(i.id, lane_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+    return case when exists (select from pgmill.topic t where t.name = lane_reason.topic) then 'no_live_host' else 'no_workers' end;
   elsif pgmill.plain_demand(demand) <> ''
         and not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                         where f.function = wait_reason.topic and pgmill.serves(i.id, wait_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
-                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels, wait_reason.scope)) then
+                         where f.function = lane_reason.topic and pgmill.serves(i.id, lane_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels, lane_reason.scope)) then
     return 'no_workers';
-  elsif exists (select from pgmill.scope_limit s where s.scope = wait_reason.scope
-                   and s.max_running <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.args ->> 'scope' = wait_reason.scope)) then
+  elsif exists (select from pgmill.scope_limit s where s.scope = lane_reason.scope
+                   and s.max_running <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.args ->> 'scope' = lane_reason.scope)) then
     return 'tenant_limit';
-  elsif exists (select from pgmill.topic t where t.name = wait_reason.topic
+  elsif exists (select from pgmill.topic t where t.name = lane_reason.topic
                    and (t.concurrency <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name)
-                        or t.per_scope <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name and j.args ->> 'scope' = wait_reason.scope)
+                        or t.per_scope <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.kind = t.name and j.args ->> 'scope' = lane_reason.scope)
                         or now() + t.rate_per - t.rate_per / t.rate < (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1))) then
     return 'topic_limit';
   end if;

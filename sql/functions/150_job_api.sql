@@ -56,6 +56,29 @@ language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$ select t.input_schema from pgmill.topic t where t.name = topic_input.topic $$;
 
+-- The topic itself, if a step, the pools' document or somebody live that may take jobs of
+-- the scope knows it; else those that are known, at most a thousand.
+create or replace function pgmill.known_topics(topic text, scope text) returns setof text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if exists (select from pgmill.topic t where t.name = known_topics.topic) or exists (select from pgmill.pool_topic p where p.topic = known_topics.topic)
+     or exists (select from pgmill.instance_function f join pgmill.instance i on i.kind in ('worker', 'outside') and i.id = f.instance
+                 where f.function = known_topics.topic and pgmill.serves(i.id, known_topics.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+    return next known_topics.topic;
+    return;
+  end if;
+  return query
+  select name from (
+    select t.name from pgmill.topic t
+    union select p.topic from pgmill.pool_topic p
+    union select f.function from pgmill.instance i join pgmill.instance_function f on f.instance = i.id
+           where i.kind = 'outside' and pgmill.serves(i.id, known_topics.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) k
+   order by name limit 1000;
+end $$;
+
 -- A page of jobs, the last changed first. The filter has state, topic, scope, team,
 -- trace_id, after and before (microseconds) and the cursor at and id. What is stored as
 -- PENDING may be running: each arm takes its page in the order of an index. The
@@ -105,7 +128,7 @@ as $$
            'output_ptr', coalesce('ptr://res/' || j.output_blob, ''), 'output_bytes', (select b.size from pgmill.blob b where b.id = j.output_blob),
            'output_sha256', (select encode(b.sha256, 'hex') from pgmill.blob b where b.id = j.output_blob),
            'progress', (select jsonb_build_object('percent', p.percent, 'message', coalesce(p.message, ''), 'at', pgmill.micros(p.at)) from pgmill.job_progress p where p.job = j.id),
-           'waiting_for', (select pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) from pgmill.job_waiting w where w.job = j.id),
+           'waiting_for', (select pgmill.wait_code(w.blocked, w.due_at, w.reason, w.since, pgmill.lane_reason(w.topic, w.demand, w.scope)) from pgmill.job_waiting w where w.job = j.id),
            'attempt_list', (select coalesce(jsonb_agg(jsonb_build_object('attempt', a.attempt, 'worker', coalesce(pgmill.worker_name(a.instance), ''), 'started_at', pgmill.micros(a.started_at),
                                                                         'ended_at', pgmill.micros(a.ended_at), 'reason', a.reason) order by a.ended_at), '[]')
                               from pgmill.job_attempt a where a.job = j.id))

@@ -7,6 +7,9 @@ select s.job_id::text as job_id, s.trace_id::text as trace_id from pgmill.api_su
 -- name: APITopicInput :one
 select coalesce(pgmill.topic_input(@topic)::text, '')::text as schema;
 
+-- name: APIKnownTopics :many
+select k::text as topic from pgmill.known_topics(@topic, @scope) k;
+
 -- name: APIListJobs :many
 select r::jsonb as record from pgmill.list_jobs(@filter::jsonb, @size::int) r;
 

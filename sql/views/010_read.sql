@@ -6,11 +6,14 @@ select l.pos, e.id, e.type, e.target, e.key, e.scope, e.trace_id, e.emitted_at, 
   left join pgmill.log l on l.event_id = e.id;
 comment on view mill.events is 'Every committed event; pos is null until it has its place in the order.';
 
+-- One row each of step and archive is asked for as a value: joined, a young database's
+-- guess of how many rows they have makes the plan look so dear that it is compiled (JIT),
+-- which takes seconds. offset 0: the position is looked up once, not at each mention.
 create or replace view mill.subscriptions as
 select s.subscription as name,
        s.shard,
        case when d.reason is not null then 'paused'
-            when c.pos < floor.pos then 'expired'
+            when c.pos < h.floor then 'expired'
             when f.paused_at is not null then 'paused'
             when s.held_at is not null then 'held'
             when s.failing_pos is not null then 'retrying'
@@ -34,10 +37,10 @@ select s.subscription as name,
   from pgmill.subscription f
   join pgmill.function d on d.name = f.name
   join pgmill.shard s on s.subscription = f.name
- cross join lateral (select k.last as head from pgmill.step k order by k.k desc limit 1) h
+ cross join lateral (select (select k.last from pgmill.step k order by k.k desc limit 1) as head, (select a.upto from pgmill.archive a) as floor) h
  cross join lateral (select case when f.dormant then h.head -- nothing since its cursor is for it
-                                 else (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) end as pos) c
- cross join (select a.upto as pos from pgmill.archive a limit 1) floor -- limit: one row to a planner without statistics, too
+                                 else (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) end as pos
+                     offset 0) c
  cross join lateral (select min(k.key) is not null as parked from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) p -- min: by the index
  cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
@@ -92,8 +95,9 @@ select d.name, d.cron, d.zone,
  cross join lateral (select f.dormant or d.last_event is null -- as pgmill.ticks_done
                          or not exists (select from pgmill.event e where e.id = d.last_event)
                          or coalesce((select l.pos from pgmill.log l where l.event_id = d.last_event limit 1)
-                                     <= (select min(c.pos) from generate_series(0, f.shards - 1) no
-                                          cross join lateral (select x.pos from pgmill.cursor x where x.subscription = f.name and x.shard = no order by x.n desc limit 1) c), false) as done) x
+                                     <= (select min(c.pos) from pgmill.shard h
+                                          cross join lateral (select x.pos from pgmill.cursor x where x.subscription = f.name and x.shard = h.shard order by x.n desc limit 1) c
+                                          where h.subscription = f.name and h.shard < f.shards), false) as done) x
   left join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = d.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
          on d.next_at < now() - interval '5 seconds' or not f.dormant
@@ -148,10 +152,10 @@ select s.name, 'schedule', s.reason, coalesce(d.paused_at, d.next_at, u.declared
   join pgmill.function u on u.name = s.name
  where d.reason is not null or d.next_at <= now() - interval '5 seconds' and (d.paused_at is not null or s.reason = 'no_live_host')
 union all
-select w.job, 'job', case when w.since > now() - interval '1 second' and w.due_at is null and pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) = 'pool_overloaded' then 'claimable'
-                          else pgmill.wait_reason(w.topic, w.demand, w.scope, w.blocked, w.due_at, w.reason) end, w.since,
+select w.job, 'job', pgmill.wait_code(w.blocked, w.due_at, w.reason, w.since, l.reason), w.since,
        'attempt ' || w.attempt || ' of ' || w.topic || case when w.due_at > now() and w.due_at < 'infinity' then ', not before ' || w.due_at else '' end
   from pgmill.job_waiting w
+ cross join lateral (select pgmill.lane_reason(w.topic, w.demand, w.scope) as reason offset 0) l -- offset 0: kept apart, it is asked once a lane
 union all
 select j.id, 'job', 'approval_required', j.updated_at, j.topic from pgmill.job j where j.state = 'APPROVAL_REQUIRED';
 comment on view mill.why_not_running is 'Exactly one row for everything that waits, also with no host alive.';

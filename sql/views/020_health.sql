@@ -38,7 +38,7 @@ with sub as (
    where i.kind = 'worker'
 ), hold as (
   select count(*) as n, coalesce(max(seconds), 0) as oldest, (array_agg(kind || ' ' || who order by seconds desc nulls last))[1] as who from pgmill.holders()
-), sched as (
+), sched as materialized (
   -- Overdue by more than the time from the last fire to this one, and by a minute if
   -- that is longer: a host that lives fires within a second. Index: schedule_due.
   select (select count(*) from pgmill.function u where u.kind = 'schedule') as known,

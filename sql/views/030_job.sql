@@ -34,22 +34,28 @@ create or replace view mill.dead_letters as
 select job as job_id, topic, scope, state, reason, attempts, died_at, retried_as from pgmill.dead_letter;
 comment on view mill.dead_letters is 'Jobs that ended without success and were not cancelled.';
 
-create or replace view mill.queue_depth as
-with topic as (
+-- All topics that have a step, a pool or a lane. Few, which the planner is told: what it
+-- guesses of a young database is thousands, and then it compiles the view (JIT).
+create or replace function pgmill.all_topics() returns setof text
+language sql stable security definer rows 20
+set search_path = pg_catalog, pg_temp
+as $$
   select t.name from pgmill.topic t
   union select p.topic from pgmill.pool_topic p
   union select l.topic from (with recursive walk as (
       (select l.topic from pgmill.lane l order by l.topic limit 1)
       union all select (select l.topic from pgmill.lane l where l.topic > w.topic order by l.topic limit 1) from walk w where w.topic is not null)
     select topic from walk where topic is not null) l
-)
+$$;
+
+create or replace view mill.queue_depth as
 select t.name as topic, coalesce((select p.pool from pgmill.pool_topic p where p.topic = t.name order by p.place limit 1), 'default') as pool,
        (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is null limit 10000) x) as ready,
        (select count(*) from pgmill.river_job r where r.queue = 'job' and r.state = 'running' and r.kind = t.name) as running,
        (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is not null limit 10000) x) as waiting,
        coalesce((select round(extract(epoch from now() - w.since)::numeric, 3) from pgmill.job_waiting w
                   where w.topic = t.name and w.due_at is null order by w.since limit 1), 0) as oldest_ready_seconds
-  from topic t;
+  from pgmill.all_topics() t(name);
 comment on view mill.queue_depth is 'Of each topic what is ready, what runs and what waits for a time or a limit; ready and waiting count to 10000 and no further.';
 
 create or replace view mill.stuck as

@@ -57,7 +57,7 @@ grant execute on function mill.blob(text), mill.read_blob(text, bigint, int) to 
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 -- The API's own, for pgmill_api alone, and the way there from the hosts' role.
 grant execute on function mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text),
-  pgmill.api_submit(jsonb), pgmill.topic_input(text), pgmill.list_jobs(jsonb, int), pgmill.get_job(text), pgmill.trace_jobs(text),
+  pgmill.api_submit(jsonb), pgmill.topic_input(text), pgmill.known_topics(text, text), pgmill.list_jobs(jsonb, int), pgmill.get_job(text), pgmill.trace_jobs(text),
   pgmill.list_dead_letters(jsonb, int), pgmill.count_dead_letters(), pgmill.sweep_dead_letters(jsonb, boolean, int),
   pgmill.get_document(text), pgmill.set_document(text, jsonb, text), pgmill.note_rejected(text) to pgmill_api;
 do $$
@@ -71,7 +71,7 @@ end $$;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
 grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),
-  pgmill.job_claim_key(text), pgmill.wait_reason(text, text, text, text, timestamptz, text),
+  pgmill.job_claim_key(text), pgmill.wait_code(text, timestamptz, text, timestamptz, text), pgmill.lane_reason(text, text, text), pgmill.all_topics(),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;

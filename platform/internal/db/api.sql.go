@@ -180,6 +180,35 @@ func (q *Queries) APIGetJob(ctx context.Context, id string) ([]byte, error) {
 	return record, err
 }
 
+const aPIKnownTopics = `-- name: APIKnownTopics :many
+select k::text as topic from pgmill.known_topics($1, $2) k
+`
+
+type APIKnownTopicsParams struct {
+	Topic string
+	Scope string
+}
+
+func (q *Queries) APIKnownTopics(ctx context.Context, arg APIKnownTopicsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, aPIKnownTopics, arg.Topic, arg.Scope)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var topic string
+		if err := rows.Scan(&topic); err != nil {
+			return nil, err
+		}
+		items = append(items, topic)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const aPIListDeadLetters = `-- name: APIListDeadLetters :many
 select r::jsonb as record from pgmill.list_dead_letters($1::jsonb, $2::int) r
 `

@@ -79,7 +79,7 @@ func TestStormOfJobs(t *testing.T) {
 // waits are the reasons that a job may wait for in a storm, and how long one may be seen
 // with it: three hosts may all be away at once.
 var waits = map[string]time.Duration{
-	"claimable":            30 * time.Second,
+	"queued":               30 * time.Second,
 	"pool_overloaded":      30 * time.Second,
 	"no_live_host":         30 * time.Second,
 	"no_pool_mapping":      10 * time.Second, // until the first host has said what it can do
