@@ -22,10 +22,10 @@ const localPatience = 30 * time.Second
 // not mend ends it at once, and so does its patience.
 func (p *process) reach(ctx context.Context, try func(ctx context.Context) error) error {
 	unreachable := platform.ReasonDatabaseUnreachable
-	began := time.Now()
+	waited := time.Duration(0)
 	for wait := time.Second; ; wait = min(2*wait, 4*time.Second) {
 		err := try(ctx)
-		if err == nil || !mayCome(err) || p.patience > 0 && time.Since(began) >= p.patience {
+		if err == nil || !mayCome(err) || p.patience > 0 && waited >= p.patience {
 			p.waiting.Store(nil)
 			return err
 		}
@@ -35,6 +35,7 @@ func (p *process) reach(ctx context.Context, try func(ctx context.Context) error
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(wait):
+			waited += wait
 		}
 	}
 }
