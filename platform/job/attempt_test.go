@@ -77,6 +77,14 @@ func TestHowAttemptsEnd(t *testing.T) {
 			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.nultx", MaxAttempts: 1, Handle: func(context.Context, pgx.Tx, json.RawMessage) (json.RawMessage, error) {
 				return json.RawMessage(`{"a":"\ud800"}`), nil
 			}}, "FAILED", "bad_output", 1},
+		{"F27: a large one with half of a pair", "job.t.half", `{}`,
+			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.half", Run: func(context.Context, *platform.Attempt, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`"\ud800` + strings.Repeat("x", platform.MaxOutput) + `"`), nil
+			}}, "FAILED", "bad_output", 1},
+		{"F27: the same in a transaction", "job.t.halftx", `{}`,
+			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.halftx", Handle: func(context.Context, pgx.Tx, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`"\ud800` + strings.Repeat("x", platform.MaxOutput) + `"`), nil
+			}}, "FAILED", "bad_output", 1},
 		{"output that is too large", "job.t.large", `{}`,
 			platform.Step[json.RawMessage, out]{Topic: "job.t.large", Run: func(context.Context, *platform.Attempt, json.RawMessage) (out, error) {
 				return out{strings.Repeat("x", platform.MaxBlob)}, nil

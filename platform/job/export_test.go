@@ -19,3 +19,6 @@ func (e *Engine) Ended() (n int) {
 	}
 	return n
 }
+
+// CheckLarge is what large outputs are checked by.
+var CheckLarge = checkLarge

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/db"
@@ -21,8 +23,7 @@ type end struct {
 	rest    time.Duration
 }
 
-// large reports whether the output is to be stored apart.
-func (b end) large() bool { return len(b.output) > platform.MaxOutput }
+func (b end) large() bool { return isLarge(b.output) }
 
 // settleMost bounds what is settled together.
 const settleMost = 1000
@@ -69,21 +70,26 @@ func (e *Engine) Stop(ctx context.Context) {
 
 // settle writes a batch; while the database is away it tries again, for as long as the
 // host's lease may last. One that Postgres refuses to take (what it holds is no
-// jsonb) fails by itself. Large ones are written singly.
+// jsonb) fails by itself. Large ones are written singly; one that was not there in time
+// twice, while the lease holds, is refused: others wait behind it.
 func (e *Engine) settle(ctx context.Context, batch []end) {
 	if i := slices.IndexFunc(batch, end.large); i >= 0 && len(batch) > 1 {
 		e.settle(ctx, batch[i:i+1])
 		e.settle(ctx, slices.Delete(batch, i, i+1))
 		return
 	}
+	slow := 0
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := e.write(ctx, batch)
 		if err == nil {
 			return
 		}
 		held := e.Held()
+		if batch[0].large() && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			slow++
+		}
 		switch {
-		case claim.IsSQL(err) && !claim.IsServer(err) && !claim.IsConflict(err):
+		case claim.IsSQL(err) && !claim.IsServer(err) && !claim.IsConflict(err), slow == 2 && held.Err() == nil:
 			if len(batch) > 1 {
 				for _, one := range batch {
 					e.settle(ctx, []end{one})
@@ -91,8 +97,8 @@ func (e *Engine) settle(ctx context.Context, batch []end) {
 				return
 			}
 			if batch[0].output != nil {
-				e.Log.Warn("a job's output was refused", "job", batch[0].task.Job, "topic", batch[0].task.Topic)
-				batch = []end{{task: batch[0].task, outcome: "failed", reason: platform.ReasonBadOutput, final: true}}
+				e.Log.Warn("a job's output was refused", "job", batch[0].task.Job, "topic", batch[0].task.Topic, "in_time", slow == 0)
+				batch, slow = []end{{task: batch[0].task, outcome: "failed", reason: platform.ReasonBadOutput, final: true}}, 0
 				continue
 			}
 			e.Log.Error("a job is not settled; it will be rescued", "job", batch[0].task.Job, "error", err)
@@ -151,10 +157,14 @@ func (e *Engine) write(ctx context.Context, batch []end) error {
 	return nil
 }
 
+// writeLarge tells a lock, which is waited for again, from a write that takes too long.
 func (e *Engine) writeLarge(ctx context.Context, b end) error {
-	within, cancel := context.WithTimeout(ctx, 10*time.Second)
+	within, cancel := context.WithTimeout(ctx, e.patient(b.output))
 	defer cancel()
-	err := db.New(e.Control).JobSettleLarge(within, db.JobSettleLargeParams{Claim: b.task.Claim, Output: b.output})
+	batch := &pgx.Batch{}
+	batch.Queue("select set_config('lock_timeout', '5s', true)")
+	batch.Queue(sqlLarge, b.task.Claim, b.output)
+	err := e.Control.SendBatch(within, batch).Close()
 	switch {
 	case err == nil:
 		e.ended(b.task, "SUCCEEDED")

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,7 @@ import (
 const (
 	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('application_name', $2, true), pg_backend_pid()"
 	sqlSettle = "select pgmill.settle_job($1, $2)"
-	sqlLarge  = "select pgmill.settle_large($1, $2)"
+	sqlLarge  = "select pgmill.settle_blob($1, $2)"
 )
 
 // patience is how long a handler has to come back after its context ended.
@@ -84,7 +85,7 @@ func (e *Engine) cancellable(t *task, stop context.CancelCauseFunc) bool {
 func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, within time.Duration) end {
 	if step.Run != nil {
 		out, err := e.outside(ctx, step, t)
-		return e.judge(ctx, t, out, err)
+		return e.judge(ctx, t, out, cmp.Or(err, checkLarge(out)))
 	}
 	s, pid, err := e.open(ctx, step, within)
 	if err != nil {
@@ -103,20 +104,17 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 		e.terminate(ctx, pid)
 		return e.judge(ctx, t, nil, errLeft)
 	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err(), checkLarge(out)); err != nil {
 		s.Rollback()
 		return e.judge(ctx, t, nil, err)
 	}
 	b := claim.AsHost(e.role(step))
 	settle := sqlSettle
-	if len(out) > platform.MaxOutput {
+	if isLarge(out) {
 		settle = sqlLarge
 	}
 	b.Queue(settle, t.Claim, []byte(out))
-	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.LeaseTTL)
+	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.patient(out))
 	defer cancel()
 	switch err := s.Commit(commit, b); {
 	case err == nil:
@@ -126,13 +124,14 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 		e.lost(ctx, end{task: t, outcome: "succeeded"})
 		return end{}
 	default:
-		return e.judge(ctx, t, nil, &platform.Failure{Reason: commitReason(err), Cause: err})
+		return e.judge(ctx, t, nil, &platform.Failure{Reason: commitReason(err, out), Cause: err})
 	}
 }
 
-// commitReason tells an output that Postgres refuses from a commit that failed.
-func commitReason(err error) platform.Reason {
-	if claim.IsBadText(err) {
+// commitReason tells an output that Postgres refuses, or does not store in time, from a
+// commit that failed.
+func commitReason(err error, out []byte) platform.Reason {
+	if claim.IsBadText(err) || isLarge(out) && errors.Is(err, context.DeadlineExceeded) {
 		return platform.ReasonBadOutput
 	}
 	return platform.ReasonCommitFailed

@@ -60,22 +60,27 @@ begin
     from pgmill.blob b where b.id = pgmill.blob_id(pointer);
 end $$;
 
--- pgmill.settle_job for an output above 256 KiB: it is stored apart, as the text that it
--- is inline, and the job points to it.
-create or replace function pgmill.settle_large(claim bigint, output jsonb) returns void
+-- pgmill.settle_job for an output above 256 KiB: it is stored apart, as the bytes that a
+-- host sends, who has seen to it that they are JSON. Nothing is made of them here: as
+-- jsonb 32 MiB of small values would cost the server a gigabyte and half a minute.
+create or replace function pgmill.settle_blob(claim bigint, content bytea) returns void
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
   new_id text := pgmill.new_id();
-  content bytea := convert_to(settle_large.output::text, 'UTF8');
   whose text;
 begin
   insert into pgmill.blob (id, kind, scope, job, content_type, size, sha256, trace_id, bytes)
-  select new_id, 'res', j.scope, j.id, 'application/json', octet_length(content), sha256(content), j.trace_id, content
+  select new_id, 'res', j.scope, j.id, 'application/json', octet_length(settle_blob.content), sha256(settle_blob.content), j.trace_id, settle_blob.content
     from pgmill.river_job r join pgmill.job j on j.id = r.args ->> 'job'
-   where r.id = settle_large.claim and r.state = 'running' and r.queue = 'job'
+   where r.id = settle_blob.claim and r.state = 'running' and r.queue = 'job'
   returning job into whose;
-  perform pgmill.settle_job(settle_large.claim, null); -- or it is not ours any more
+  perform pgmill.settle_job(settle_blob.claim, null); -- or it is not ours any more
   update pgmill.job j set output_blob = new_id where j.id = whose;
 end $$;
+
+-- The same for what came as jsonb, as the text that it would be inline.
+create or replace function pgmill.settle_large(claim bigint, output jsonb) returns void
+language sql volatile
+as $$ select pgmill.settle_blob(settle_large.claim, convert_to(settle_large.output::text, 'UTF8')) $$;

@@ -12,9 +12,6 @@ from pgmill.admit(@me, @topics::text[], @slots::int) a;
 select e.claim::bigint as claim, e.state::text as state
 from pgmill.end_claims(@claims::bigint[], sqlc.narg('outcomes')::text[], @reasons::text[], @finals::boolean[], @outputs::jsonb[], @rests_ms::bigint[]) e;
 
--- name: JobSettleLarge :exec
-select pgmill.settle_large(@claim::bigint, @output::jsonb);
-
 -- name: JobsCancelled :many
 select c::bigint as claim from pgmill.cancelled_jobs(@me) c;
 

@@ -85,20 +85,6 @@ func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) error 
 	return err
 }
 
-const jobSettleLarge = `-- name: JobSettleLarge :exec
-select pgmill.settle_large($1::bigint, $2::jsonb)
-`
-
-type JobSettleLargeParams struct {
-	Claim  int64
-	Output []byte
-}
-
-func (q *Queries) JobSettleLarge(ctx context.Context, arg JobSettleLargeParams) error {
-	_, err := q.db.Exec(ctx, jobSettleLarge, arg.Claim, arg.Output)
-	return err
-}
-
 const jobsAdmit = `-- name: JobsAdmit :many
 select a.claim::bigint as claim, a.job::text as job, a.topic::text as topic, a.attempt::int as attempt, a.input::jsonb as input, a.scope::text as scope, a.trace_id::text as trace_id,
        coalesce((extract(epoch from least(a.deadline_at, clock_timestamp() + a.max_runtime) - clock_timestamp()) * 1000)::bigint, 0)::bigint as within_ms,
