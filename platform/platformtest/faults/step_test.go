@@ -87,6 +87,7 @@ func newJobBed(t *testing.T) *bed {
 	b.exec(`create table did (n bigint, at timestamptz default clock_timestamp());
 		create index on did (n);
 		create table made (n bigint);
+		create index on made (n);
 		create table sent (key text primary key);
 		create table wanted (n bigint, job text, outside boolean, cancel boolean);
 		create table touched (job text, was text, is_now text);
