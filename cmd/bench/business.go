@@ -56,6 +56,14 @@ func migrated(ctx context.Context, r *lab.Run) (dsn string, err error) {
 	return dsn, once(ctx, dsn, businessTable, handSequence, handTable, handIndex, "select pgmill.make_partitions()")
 }
 
+// opened is migrated with connections to it.
+func opened(ctx context.Context, r *lab.Run, conns int) (dsn string, pool *pgxpool.Pool, err error) {
+	if dsn, err = migrated(ctx, r); err == nil {
+		pool, err = lab.Pool(ctx, dsn, conns, nil)
+	}
+	return dsn, pool, err
+}
+
 // once runs statements on a connection of their own.
 func once(ctx context.Context, dsn string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, dsn)

@@ -126,11 +126,7 @@ func (w *riverNothingWorker) Work(context.Context, *river.Job[riverNothing]) err
 }
 
 func riverDrain(ctx context.Context, r *lab.Run) error {
-	dsn, err := migrated(ctx, r)
-	if err != nil {
-		return err
-	}
-	pool, err := lab.Pool(ctx, dsn, 32, nil)
+	dsn, pool, err := opened(ctx, r, 32)
 	if err != nil {
 		return err
 	}
@@ -193,11 +189,7 @@ func jobBusiness(ctx context.Context, r *lab.Run) error {
 }
 
 func jobSubmitMany(ctx context.Context, r *lab.Run) error {
-	dsn, err := migrated(ctx, r)
-	if err != nil {
-		return err
-	}
-	pool, err := lab.Pool(ctx, dsn, 1, nil)
+	_, pool, err := opened(ctx, r, 1)
 	if err != nil {
 		return err
 	}

@@ -27,11 +27,7 @@ var crowdScenarios = []lab.Scenario{
 func flood(ctx context.Context, r *lab.Run) error {
 	const small = 990
 	const submit = `select count(*) from mill.submit_jobs((select jsonb_agg(jsonb_build_object('topic', $1::text, 'scope', format($2::text, n % $3::int), 'input', $5::jsonb)) from generate_series(1, $4::int) n))`
-	dsn, err := migrated(ctx, r)
-	if err != nil {
-		return err
-	}
-	pool, err := lab.Pool(ctx, dsn, 2, nil)
+	dsn, pool, err := opened(ctx, r, 2)
 	if err != nil {
 		return err
 	}
@@ -82,11 +78,7 @@ func flood(ctx context.Context, r *lab.Run) error {
 
 // killed is how long the jobs of a killed host are nobody's.
 func killed(ctx context.Context, r *lab.Run) error {
-	dsn, err := migrated(ctx, r)
-	if err != nil {
-		return err
-	}
-	pool, err := lab.Pool(ctx, dsn, 2, nil)
+	dsn, pool, err := opened(ctx, r, 2)
 	if err != nil {
 		return err
 	}

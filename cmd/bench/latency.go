@@ -49,11 +49,7 @@ func (c courier) steady(ctx context.Context, r *lab.Run) error {
 // with opens the courier on a fresh database, waits until it is warm, and gives use
 // a way to send: begin, put, and a commit that h takes the times of.
 func (c courier) with(ctx context.Context, r *lab.Run, h *lab.Handover, use func(send func(context.Context, int) error) error) error {
-	dsn, err := migrated(ctx, r)
-	if err != nil {
-		return err
-	}
-	pool, err := lab.Pool(ctx, dsn, 16, nil)
+	dsn, pool, err := opened(ctx, r, 16)
 	if err != nil {
 		return err
 	}

@@ -21,32 +21,41 @@ var longScenarios = []lab.Scenario{
 
 // cold is a subscription that begins n events behind.
 func cold(ctx context.Context, r *lab.Run) error {
-	dsn, err := migrated(ctx, r)
+	_, f, stop, err := caughtUp(ctx, r, "bench.cold")
 	if err != nil {
 		return err
 	}
-	if err := backlog(ctx, dsn, r.N()); err != nil {
-		return err
+	defer stop()
+	tenths(r, f.gaps)
+	r.Set("rss_mb", rssMB())
+	return f.report(r)
+}
+
+// caughtUp is a host whose one subscription, which does nothing, has just handled the n
+// events that it was behind.
+func caughtUp(ctx context.Context, r *lab.Run, name string) (dsn string, f *flow, stop func(), err error) {
+	if dsn, err = migrated(ctx, r); err != nil {
+		return "", nil, nil, err
 	}
-	f := &flow{}
+	if err := backlog(ctx, dsn, r.N()); err != nil {
+		return "", nil, nil, err
+	}
+	f = &flow{}
 	f.expect(r.N())
-	sub := bench("bench.cold", ordersPlaced)
+	sub := bench(name, ordersPlaced)
 	sub.HandleBatch = func(_ context.Context, _ pgx.Tx, events []platform.Event) error {
 		f.call(len(events))
 		return nil
 	}
 	r.Start()
-	stop, err := startHost(ctx, dsn, sub)
-	if err != nil {
-		return err
+	if stop, err = startHost(ctx, dsn, sub); err != nil {
+		return "", nil, nil, err
 	}
-	defer stop()
 	if err := f.wait(ctx); err != nil {
-		return err
+		stop()
+		return "", nil, nil, err
 	}
-	tenths(r, f.gaps)
-	r.Set("rss_mb", rssMB())
-	return f.report(r)
+	return dsn, f, stop, nil
 }
 
 // tenths records the first and the last tenth of what was timed, and how much the

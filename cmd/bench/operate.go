@@ -179,29 +179,11 @@ func cleanOld(ctx context.Context, dsn string, r *lab.Run) error {
 
 // replay is the rate of a replay, and how much that is of the rate before.
 func replay(ctx context.Context, r *lab.Run) error {
-	dsn, err := migrated(ctx, r)
-	if err != nil {
-		return err
-	}
-	if err := backlog(ctx, dsn, r.N()); err != nil {
-		return err
-	}
-	f := &flow{}
-	f.expect(r.N())
-	sub := bench("bench.replay", ordersPlaced)
-	sub.HandleBatch = func(_ context.Context, _ pgx.Tx, events []platform.Event) error {
-		f.call(len(events))
-		return nil
-	}
-	r.Start()
-	stop, err := startHost(ctx, dsn, sub)
+	dsn, f, stop, err := caughtUp(ctx, r, "bench.replay")
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := f.wait(ctx); err != nil {
-		return err
-	}
 	first := float64(f.events) / f.elapsed.Seconds()
 	f.events, f.elapsed, f.gaps = 0, 0, nil // nobody calls: all is handled
 	f.expect(r.N())

@@ -70,11 +70,7 @@ func riverEmit(defaults map[string]int) lab.Scenario {
 	return lab.Scenario{
 		Name: "emit:river", Note: "+ River's InsertTx, stock client", Defaults: defaults,
 		Run: func(ctx context.Context, r *lab.Run) error {
-			dsn, err := migrated(ctx, r)
-			if err != nil {
-				return err
-			}
-			pool, err := lab.Pool(ctx, dsn, r.C(), nil)
+			_, pool, err := opened(ctx, r, r.C())
 			if err != nil {
 				return err
 			}

@@ -211,6 +211,7 @@ declare
   places tid[];
   seqs bigint[];
   turns float8[];
+  more boolean; -- some lane was not looked through
   may boolean[]; -- by head, if anything limits
   got int;
   last_seq bigint;
@@ -249,7 +250,7 @@ begin
         before := coalesce(pg_sequence_last_value('pgmill.river_job_id_seq'), 0);
       end if;
       -- A lane of which not all was looked at may have the next turn after its last head's.
-      select array_agg(h.ord), array_agg(h.place), array_agg(h.seq), array_agg(h.turn) into ords, places, seqs, turns
+      select array_agg(h.ord), array_agg(h.place), array_agg(h.seq), array_agg(h.turn), bool_or(h.cut) into ords, places, seqs, turns, more
         from (select x.*, min(x.turn) filter (where x.cut) over () as known
                 from (select l.ord, w.place, w.seq, l.turn + w.upto / l.weight as turn, w.nth = l.look and l.look < least(left_over, l.most) as cut
                         from (select o.*, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
@@ -316,7 +317,7 @@ begin
       delete from pgmill.lane l using unnest(lanes) o
        where o.priority = level and o.n % 64 = 0 and l.topic = o.topic and l.priority = o.priority and l.demand = o.demand and l.scope = o.scope
          and l.n between o.n - 200 and o.n - 3; -- below are the dead, whom an old snapshot keeps
-      exit when left_over < 1;
+      exit when left_over < 1 or not (limited or more or got < cardinality(ords)); -- else there is nothing behind these
       lanes := pgmill.lanes_for(me, topics, pools, labels);
     end loop;
   end loop;
@@ -386,7 +387,7 @@ begin
     continue when coalesce(room, 0) < 1;
     perform pg_current_xact_id(); -- before nextval, as in put_job
     update pgmill.job_waiting w set due_at = case when pgmill.open_lane(w.topic, w.priority, x.demand, w.scope, true) then null else now() end,
-           blocked = null, seq = nextval('pgmill.job_seq'), demand = x.demand
+           blocked = null, seq = nextval('pgmill.job_seq'), demand = x.demand, since = now()
       from (select x.ctid as place, case when starts_with(x.demand, '!') then x.demand else '^' || ltrim(x.demand, '^') end as demand
               from pgmill.job_waiting x where x.blocked = b order by x.seq limit room for update skip locked) x
      where w.ctid = x.place;
@@ -408,7 +409,7 @@ begin
     return 0; -- a poll that finds nothing writes nothing
   end if;
   perform pg_current_xact_id(); -- before nextval, as in put_job
-  update pgmill.job_waiting w set due_at = null, seq = nextval('pgmill.job_seq')
+  update pgmill.job_waiting w set due_at = null, seq = nextval('pgmill.job_seq'), since = now()
     from (select d.row from (select x.ctid as row, x.topic, x.priority, x.demand, x.scope from pgmill.job_waiting x
                               where x.due_at <= now() order by x.due_at limit 10000 for update skip locked) d
             join lateral (select pgmill.open_lane(d.topic, d.priority, d.demand, d.scope, true) as open) l on l.open) due
