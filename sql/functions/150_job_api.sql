@@ -64,7 +64,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if exists (select from pgmill.topic t where t.name = known_topics.topic) or exists (select from pgmill.pool_topic p where p.topic = known_topics.topic)
+  if not pgmill.in_scope(known_topics.scope) then
+    return;
+  elsif exists (select from pgmill.topic t where t.name = known_topics.topic) or exists (select from pgmill.pool_topic p where p.topic = known_topics.topic)
      or exists (select from pgmill.instance_function f join pgmill.instance i on i.kind in ('worker', 'outside') and i.id = f.instance
                  where f.function = known_topics.topic and pgmill.serves(i.id, known_topics.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return next known_topics.topic;
