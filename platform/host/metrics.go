@@ -32,10 +32,10 @@ type metrics struct {
 var eventReasons = []platform.Reason{
 	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch,
 	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict, platform.ReasonPermissionDenied,
-	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
+	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonClaimable, platform.ReasonPaused, platform.ReasonHeld, platform.ReasonExpired, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
 	platform.ReasonMissed, platform.ReasonOverlap, platform.ReasonBadSchedule, platform.ReasonDraining,
 	platform.ReasonSchema, platform.ReasonBadOutput, platform.ReasonDeadline, platform.ReasonCancelled, platform.ReasonLateResult, platform.ReasonNoPoolMapping,
-	platform.ReasonNoWorkers, platform.ReasonPoolOverloaded, platform.ReasonTenantLimit, platform.ReasonTopicLimit, platform.ReasonKeyLimit, platform.ReasonScheduled,
+	platform.ReasonNoWorkers, platform.ReasonQueued, platform.ReasonPoolOverloaded, platform.ReasonTenantLimit, platform.ReasonTopicLimit, platform.ReasonKeyLimit, platform.ReasonScheduled,
 	platform.ReasonApprovalRequired, byAuthor,
 }
 
