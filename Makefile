@@ -14,7 +14,7 @@ RACE_PKGS ?= ./platform/internal/... ./platform/subscription/... ./platform/sche
 ARGS ?=
 
 # Packages to test elsewhere: those whose statements and sessions might differ there.
-DB_PKGS     ?= ./platform ./platform/pg ./platform/outbox ./platform/internal/... ./platform/subscription ./platform/schedule ./platform/wakeup ./platform/host
+DB_PKGS     ?= ./platform ./platform/pg ./platform/outbox ./platform/internal/... ./platform/subscription ./platform/schedule ./platform/wakeup ./platform/host ./platform/job ./platform/cleanup ./platform/blob ./platform/api ./functions/...
 MATRIX_PKGS ?= ./platform/... ./functions/...
 
 # No version stamp but in `make build`: git refuses it when the tree belongs to another user.

@@ -45,7 +45,12 @@ func migrate(t *testing.T, dsn string) []pg.Change {
 
 func open(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(context.WithoutCancel(t.Context()), dsn)
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Pooled(config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
 	if err != nil {
 		t.Fatal(err)
 	}

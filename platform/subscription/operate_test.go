@@ -240,11 +240,12 @@ func TestOperatorsOpenTransactionStopsNobodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tx.Rollback(context.Background()) //nolint:errcheck // the end of a test that failed
 	if _, err := tx.Exec(t.Context(), "select mill.pause_subscription('test.many'); update pgmill.shard set version = version + 1 where subscription = 'test.many'"); err != nil {
 		t.Fatal(err)
 	}
 	w.emit(numbered(60)...)
-	w.wait("select count(*) >= 4 from pg_stat_activity where datname = current_database() and application_name like 'pgmill %' and wait_event_type = 'Lock'")
+	w.wait("select count(*) >= 4 from pg_stat_activity where datname = current_database() and query like '%ShardLock%' and wait_event_type = 'Lock'")
 	since := ask[string](w, "select since::text from pgmill.instance where id = $1", h.ID())
 	for range 4 {
 		renewed := ask[string](w, "select last_seen::text from pgmill.instance where id = $1", h.ID())
