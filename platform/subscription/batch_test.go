@@ -273,7 +273,7 @@ func TestHandlerAndItsTransaction(t *testing.T) {
 			platformtest.Emit(t, w.db, events...)
 		}
 	}
-	platformtest.HostWith(t, &host.Worker{Database: w.dsn, Poll: 50 * time.Millisecond, MaxConns: 2 * len(tests)}, subs...)
+	platformtest.HostWith(t, &host.Worker{Database: w.dsn, Poll: 50 * time.Millisecond, MaxConns: 2 * len(tests), LeaseTTL: 10 * time.Second}, subs...) // a pooler opens so many one by one
 	for i, name := range names {
 		tt := tests[i/2]
 		t.Run(tt.name+" "+name, func(t *testing.T) { // in turn: they share the world

@@ -16,7 +16,7 @@ const (
 	poolerEnv      = "PGMILL_TEST_POOLER"
 	poolerAlone    = "transaction"
 	poolerAndPast  = "transaction+direct"
-	poolerSessions = 30 // each user's in each database; more than any test holds open at a time
+	poolerSessions = 100 // each user's in each database; more than any test holds open at a time
 )
 
 // bouncer is the pooler of this test process, nil if tests do without.
