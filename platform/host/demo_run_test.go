@@ -15,6 +15,7 @@ import (
 	_ "github.com/pgmill/pgmill/functions/demo"
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/pg"
+	faults "github.com/pgmill/pgmill/platform/platformtest/fault"
 	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
@@ -176,16 +177,32 @@ func TestDemoSaysWhyTransfersAreNotHandled(t *testing.T) {
 	}
 }
 
+// pgbench's search_path does not get through a pooler: the demo says what to set, and
+// goes past it.
+func TestDemoNeedsAWayPastThePooler(t *testing.T) {
+	t.Parallel()
+	d := demoDatabase(t)
+	pooler := faults.NewPooler(t, d.pgbench.dsn)
+	if _, err := openDemo(t.Context(), Config{Database: pooler.DSN}); !errors.Is(err, errDemoPooled) {
+		t.Errorf("openDemo behind a pooler = %v, want %v", err, errDemoPooled)
+	}
+	past, err := openDemo(t.Context(), Config{Database: pooler.DSN, ListenURL: d.pgbench.dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	past.pool.Close()
+}
+
 func demoDatabase(t *testing.T) *demo {
 	t.Helper()
 	path, err := findPgbench()
 	if err != nil {
 		t.Skipf("this test needs pgbench: %v", err)
 	}
-	dsn := pgtest.Database(t, func(ctx context.Context, dsn string) error {
+	dsn := pgtest.Direct(t, pgtest.Database(t, func(ctx context.Context, dsn string) error {
 		_, err := pg.Migrate(ctx, dsn, slog.New(slog.DiscardHandler))
 		return err
-	}, pg.CodeHash())
+	}, pg.CodeHash())) // pgbench needs its search_path
 	pool, err := pgxpool.New(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)

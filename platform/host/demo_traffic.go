@@ -68,5 +68,16 @@ func openDemo(ctx context.Context, cfg Config) (*demo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
+	pooled, err := isPooled(ctx, pool)
+	switch {
+	case err != nil:
+		pool.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	case pooled:
+		pool.Close()
+		return nil, errDemoPooled
+	}
 	return &demo{pool: pool, pgbench: pgbench{path: path, dsn: cfg.Direct(), schema: demoSchema}}, nil
 }
+
+var errDemoPooled = errors.New("pgbench sets a search_path, which is lost behind a pooler: set PGMILL_LISTEN_URL to the same database past it")

@@ -133,7 +133,7 @@ func examined(t *testing.T, dsn string) (found []finding, code int) {
 
 func connected(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), pgtest.Direct(t, dsn))
 	if err != nil {
 		t.Fatal(err)
 	}

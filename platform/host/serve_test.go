@@ -121,11 +121,7 @@ func blocking(t *testing.T) (reg *platform.Registry, started, goOn chan struct{}
 
 func emitSlow(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := connected(t, dsn)
 	for _, sql := range []string{"create table effect (id bigint)", "select mill.emit('test.slow', 't')"} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
