@@ -154,8 +154,8 @@ var comparisons = slices.Concat(emitComparisons, bellComparisons, []report.Compa
 		Goals: []report.Goal{{Of: "one has 100,000", Than: "nobody floods", Metric: "small_p99_ms", Op: "<=", Want: 2}},
 	},
 	{
-		Name: "jobs: a killed host with 5,000 claims", Metric: "claimable_s", Rounds: 1, Runs: entries("job:killed"),
-		Goals: []report.Goal{atMost("job:killed", "claimable_s", 11)}, // a lease of 10 s and one more
+		Name: "jobs: a killed host with 5,000 claims", Metric: "claimable_s", Rounds: 1, Runs: entries("process:killed"),
+		Goals: []report.Goal{atMost("process:killed", "claimable_s", 11)}, // a lease of 10 s and one more
 	},
 	{
 		Name: "startup", Metric: "ready_s", Rounds: 5,

@@ -19,7 +19,7 @@ import (
 var crowdScenarios = []lab.Scenario{
 	{Name: "job:flood", Note: "99 scopes submit ten jobs of 5 ms each, while another has big of them waiting: p99 from submit to start",
 		Defaults: map[string]int{"big": 100_000, "slots": 100}, Run: flood},
-	{Name: "job:killed", Note: "kill -9 of a host with n running jobs, until another may claim all of them",
+	{Name: "process:killed", Note: "kill -9 of a host with n running jobs, until another may claim all of them",
 		Defaults: map[string]int{"n": 5_000}, Run: killed},
 }
 
@@ -83,6 +83,9 @@ func killed(ctx context.Context, r *lab.Run) error {
 		return err
 	}
 	defer pool.Close()
+	if err := withModules(ctx, dsn); err != nil {
+		return err
+	}
 	first, err := serve(ctx, dsn, fmt.Sprint("PGMILL_MAX_JOBS=", r.N()))
 	if err != nil {
 		return err

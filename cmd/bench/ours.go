@@ -50,6 +50,16 @@ func startWorker(ctx context.Context, w *host.Worker) (stop func(), err error) {
 	}
 }
 
+// withModules migrates what the host binary's modules have, as `host migrate up` does.
+func withModules(ctx context.Context, dsn string) error {
+	cmd := exec.CommandContext(ctx, os.Getenv("BENCH_HOST"), "migrate", "up", "--profile", "single-db-pilot")
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+dsn)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("host migrate up: %w: %s", err, out)
+	}
+	return nil
+}
+
 // hostCommand is `host serve` as its own process, ready when its /readyz on port is.
 func hostCommand(dsn string, port int) (*exec.Cmd, error) {
 	program := os.Getenv("BENCH_HOST")

@@ -26,6 +26,9 @@ func startup(ctx context.Context, r *lab.Run) error {
 	if err != nil {
 		return err
 	}
+	if err := withModules(ctx, dsn); err != nil {
+		return err
+	}
 	r.Ops = 1
 	r.Start()
 	began := time.Now()
@@ -43,6 +46,9 @@ func startup(ctx context.Context, r *lab.Run) error {
 func idle(ctx context.Context, r *lab.Run) error {
 	dsn, err := migrated(ctx, r)
 	if err != nil {
+		return err
+	}
+	if err := withModules(ctx, dsn); err != nil {
 		return err
 	}
 	// Statements are counted in the host's database only, and read from another.
