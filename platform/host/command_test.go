@@ -299,7 +299,7 @@ func TestSubscriptionCommands(t *testing.T) {
 // What a command could do nothing with is told with the next step.
 func TestCommandsSayWhatToDoNext(t *testing.T) {
 	t.Parallel()
-	dsn := migratedDatabase(t)
+	dsn := pgtest.Direct(t, migratedDatabase(t))
 	role, poor := pgtest.Role(t, dsn)
 	nowhere, err := url.Parse(dsn)
 	if err != nil {

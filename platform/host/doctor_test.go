@@ -122,7 +122,7 @@ func TestWorstDecides(t *testing.T) {
 // server, whose fsync is off.
 func examined(t *testing.T, dsn string) (found []finding, code int) {
 	t.Helper()
-	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + dsn}}
+	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + pgtest.Direct(t, dsn)}}
 	code, stdout, stderr := sh.run("doctor", "-o", "json")
 	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != exitFailed {
 		t.Fatalf("exit code %d, %v of %s%s", code, err, stdout, stderr)

@@ -70,7 +70,8 @@ func exitCode(err error) int {
 
 // sqlstateCode goes by what the database said: MI… are our own (sql/functions).
 func sqlstateCode(pe *pgconn.PgError) int {
-	switch pe.Code {
+	state := stateOf(pe)
+	switch state {
 	case "MI404":
 		return exitNotFound
 	case "MI409", "MI101", "55P03", "40001", "40P01":
@@ -85,9 +86,9 @@ func sqlstateCode(pe *pgconn.PgError) int {
 	switch {
 	case missing(pe) && ours.MatchString(pe.Message):
 		return exitNotMigrated
-	case strings.HasPrefix(pe.Code, "28"): // wrong user or password
+	case strings.HasPrefix(state, "28"): // wrong user or password
 		return exitDenied
-	case strings.HasPrefix(pe.Code, "08"):
+	case strings.HasPrefix(state, "08"):
 		return exitUnreachable
 	}
 	return exitFailed

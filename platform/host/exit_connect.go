@@ -23,9 +23,9 @@ func noConnection(err *pgconn.ConnectError) string {
 	var pe *pgconn.PgError
 	var name *net.DNSError
 	switch {
-	case errors.As(err, &pe) && strings.HasPrefix(pe.Code, "28"):
+	case errors.As(err, &pe) && strings.HasPrefix(stateOf(pe), "28"):
 		return fmt.Sprintf("%s at %s: check the user and the password in %s", pe.Message, at, look)
-	case errors.As(err, &pe) && pe.Code == "3D000":
+	case errors.As(err, &pe) && stateOf(pe) == "3D000":
 		return fmt.Sprintf("%s at %s: create it (`createdb %s`), or correct %s", pe.Message, at, c.Database, look)
 	case errors.As(err, &pe) && exitCode(pe) == exitUnreachable:
 		return fmt.Sprintf("database unreachable: %s says: %s (SQLSTATE %s)", at, pe.Message, pe.Code)
@@ -39,4 +39,24 @@ func noConnection(err *pgconn.ConnectError) string {
 		return fmt.Sprintf("database unreachable: connection refused at %s: start Postgres there, or correct %s; without it the profile local starts a private one", at, look)
 	}
 	return fmt.Sprintf("database unreachable: %v: check %s", err, look)
+}
+
+// stateOf is what pe says. PgBouncer has one SQLSTATE, of a broken protocol, for
+// whatever it refuses: what that is, is in the message only (as of 1.18 to 1.25).
+func stateOf(pe *pgconn.PgError) string {
+	if pe.Code != "08P01" {
+		return pe.Code
+	}
+	for _, of := range []struct{ says, state string }{
+		{"authentication failed", "28P01"}, // "password …", "SASL …"
+		{"no such user", "28000"},
+		{"no such database", "3D000"},
+		{"does not exist", "3D000"}, // the server's own word
+		{"unsupported startup parameter", "42704"},
+	} {
+		if strings.Contains(pe.Message, of.says) {
+			return of.state
+		}
+	}
+	return pe.Code
 }

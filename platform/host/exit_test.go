@@ -57,6 +57,11 @@ func TestExitCodes(t *testing.T) {
 		{"locked", pg.ErrBusy, exitConflict},
 		{"not allowed", sqlstate("42501"), exitDenied},
 		{"a wrong password", sqlstate("28P01"), exitDenied},
+		{"PgBouncer: a wrong password", sqlError("08P01", "password authentication failed"), exitDenied},
+		{"PgBouncer: an unknown user", sqlError("08P01", "no such user: ann"), exitDenied},
+		{"PgBouncer: an unknown database", sqlError("08P01", "no such database: d"), exitUnreachable},
+		{"PgBouncer: an unknown parameter", sqlError("08P01", "unsupported startup parameter: sslmod"), exitFailed},
+		{"PgBouncer: the server is gone", sqlError("08P01", "server login failed: FATAL: the database system is starting up"), exitUnreachable},
 		{"a second signal", errStopped, exitSignal},
 	} {
 		if got := exitCode(tt.err); got != tt.want {

@@ -77,7 +77,7 @@ func TestAModuleThatIsNotMigrated(t *testing.T) {
 // modules, the generic host's say, finds no fault in that.
 func TestTheDoctorOfAnotherBuild(t *testing.T) {
 	t.Parallel()
-	dsn := migratedDatabase(t)
+	dsn := pgtest.Direct(t, migratedDatabase(t))
 	environ := []string{"DATABASE_URL=" + dsn}
 	theirs, generic := withModule(t, "theirs"), withModule(t, "generic")
 	host := start(t, theirs, environ, "serve")

@@ -45,7 +45,7 @@ func (p *process) reach(ctx context.Context, try func(ctx context.Context) error
 func mayCome(err error) bool {
 	var pe *pgconn.PgError
 	switch {
-	case errors.As(err, &pe) && pe.Code == "3D000", errors.Is(err, pg.ErrNoBinaries), noTLS(err), errors.As(err, new(*tls.CertificateVerificationError)):
+	case errors.As(err, &pe) && stateOf(pe) == "3D000", errors.Is(err, pg.ErrNoBinaries), noTLS(err), errors.As(err, new(*tls.CertificateVerificationError)):
 		return false
 	}
 	return exitCode(err) == exitUnreachable

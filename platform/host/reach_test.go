@@ -13,42 +13,69 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/pg"
+	faults "github.com/pgmill/pgmill/platform/platformtest/fault"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // A host whose DSN is wrong says in one line what is, and ends: no waiting mends it.
 func TestServeEndsWithAWrongDSN(t *testing.T) {
 	t.Parallel()
-	good, err := url.Parse(migratedDatabase(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name   string
-		change func(*url.URL)
-		code   int
-		said   string
-	}{
+	good := pgtest.Direct(t, migratedDatabase(t))
+	wrong := []wrongDSN{
 		{"a wrong password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), canary) }, exitDenied, "check the user and the password in DATABASE_URL"},
 		{"an unknown database", func(u *url.URL) { u.Path = "/nosuchdb" }, exitUnreachable, "create it (`createdb nosuchdb`), or correct DATABASE_URL"},
 		{"an unknown parameter", func(u *url.URL) { u.RawQuery = "sslmod=disable" }, exitFailed, `refuses the connection: unrecognized configuration parameter "sslmod" (SQLSTATE 42704): correct DATABASE_URL`},
 		{"TLS where there is none", func(u *url.URL) { u.RawQuery = "sslmode=require" }, exitUnreachable, "has no TLS, which sslmode asks for"},
 		{"a typo in the scheme", func(u *url.URL) { u.Scheme = "postgers" }, exitUsage, "DATABASE_URL: not a Postgres DSN (its value is not shown)"},
-	} {
+	}
+	for _, tt := range wrong {
 		for _, migrate := range []string{"true", "false"} {
 			t.Run(tt.name+", migrate="+migrate, func(t *testing.T) {
 				t.Parallel()
-				u := *good
-				tt.change(&u)
-				sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + u.String(), "PGMILL_MIGRATE=" + migrate}}
-				code, _, stderr := sh.run("serve", "--addr", "127.0.0.1:0", "--log-format", "text", "--log-level", "warn")
-				if code != tt.code || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "host: ") || !strings.Contains(stderr, tt.said) {
-					t.Errorf("exit code %d, want %d, and one line with %q: %s", code, tt.code, tt.said, stderr)
-				}
-				if strings.Contains(stderr, canary) || strings.Contains(stderr, "://") {
-					t.Errorf("the DSN is in %s", stderr)
-				}
+				tt.served(t, good, migrate)
 			})
 		}
+	}
+}
+
+// Behind PgBouncer, too, which says all that in other words (stateOf).
+func TestServeEndsWithAWrongDSNOfAPooler(t *testing.T) {
+	t.Parallel()
+	pooler := faults.NewPooler(t, migratedDatabase(t))
+	for _, tt := range []wrongDSN{
+		{"a wrong password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), canary) }, exitDenied, "check the user and the password in DATABASE_URL"},
+		{"an unknown database", func(u *url.URL) { u.Path = "/nosuchdb" }, exitUnreachable, "create it (`createdb nosuchdb`), or correct DATABASE_URL"},
+		{"an unknown parameter", func(u *url.URL) { u.RawQuery = "sslmod=disable" }, exitFailed, "refuses the connection: unsupported startup parameter: sslmod"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.served(t, pooler.DSN, "false")
+		})
+	}
+}
+
+type wrongDSN struct {
+	name   string
+	change func(*url.URL)
+	code   int
+	said   string
+}
+
+// served starts a host with good, changed, and holds what it says against what is wanted.
+func (tt wrongDSN) served(t *testing.T, good, migrate string) {
+	t.Helper()
+	u, err := url.Parse(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tt.change(u)
+	sh := shell{t: t, reg: platform.NewRegistry(), environ: []string{"DATABASE_URL=" + u.String(), "PGMILL_MIGRATE=" + migrate}}
+	code, _, stderr := sh.run("serve", "--addr", "127.0.0.1:0", "--log-format", "text", "--log-level", "warn")
+	if code != tt.code || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "host: ") || !strings.Contains(stderr, tt.said) {
+		t.Errorf("exit code %d, want %d, and one line with %q: %s", code, tt.code, tt.said, stderr)
+	}
+	if strings.Contains(stderr, canary) || strings.Contains(stderr, "://") {
+		t.Errorf("the DSN is in %s", stderr)
 	}
 }
 
@@ -90,6 +117,8 @@ func TestMayCome(t *testing.T) {
 		{"a server without a place", sqlstate("53300"), true},
 		{"an unknown database", sqlstate("3D000"), false},
 		{"a wrong password", sqlstate("28P01"), false},
+		{"PgBouncer of an unknown database", sqlError("08P01", `database "d" does not exist`), false},
+		{"PgBouncer of a server that starts", sqlError("08P01", "server login failed: FATAL: the database system is starting up"), true},
 		{"no Postgres on this machine", pg.ErrNoBinaries, false},
 		{"not migrated", pg.ErrNotMigrated, false},
 	} {
