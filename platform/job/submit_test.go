@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -251,5 +252,41 @@ func TestDebounceKeepsTheDeadline(t *testing.T) {
 		if got := ask[string](w, kept, id, ms); got != "true true" {
 			t.Errorf("after a debounce of %s ms: whether it waits for that, and until its deadline: %s", ms, got)
 		}
+	}
+}
+
+// Many jobs in one call are what they would be one by one, in the same order: those are
+// two statements (put_job, put_jobs).
+func TestManyJobsAreAsEachAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`select mill.set_timeouts('{"topics": {"job.slow": {"max_queue_wait_seconds": 7200}}}')`)
+	const items = `[{"topic": "job.a"}, {"topic": "job.slow", "input": {"n": 9007199254740993}}, {"topic": "job.a", "priority": "critical", "scope": "org:a", "cost": 3},
+		{"topic": "job.a", "key": "k", "labels": {"l": "v"}, "meta": {"team_id": "t"}, "max_attempts": 2, "trace_id": "t1", "run_id": "r", "step_id": "s"},
+		{"topic": "job.a", "delay_ms": 60000}, {"topic": "job.a", "run_at": "2100-01-01T00:00:00Z", "deadline_ms": 5000}, {"topic": "job.b", "priority": "batch"},
+		{"topic": "job.a", "requires": ["gpu", "GPU "], "placement": {"zone": "a"}, "preferred_pool": "p", "preferred_worker": "w"},
+		{"topic": "job.a", "labels": null, "max_runtime_ms": 1000, "max_queue_wait_ms": 0}]`
+	rows := func(submit string) string {
+		t.Helper()
+		var all string
+		err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), submit, items); err != nil {
+				return err
+			}
+			return tx.QueryRow(t.Context(), `
+				select string_agg(concat_ws(E'\n', to_jsonb(j) - '{id,created_at,updated_at,run_at,deadline_at}'::text[] || jsonb_build_object('own_trace', j.trace_id = j.id, 'trace_id', nullif(j.trace_id, j.id),
+				                                     'run', j.run_at - now(), 'deadline', j.deadline_at - now()),
+				                                  to_jsonb(w) - '{job,seq,since,due_at,expires_at}'::text[] || jsonb_build_object('due', w.due_at - now(), 'expires', w.expires_at - now())), E'\n' order by w.seq)
+				  from pgmill.job j join pgmill.job_waiting w on w.job = j.id where j.created_at = now()`).Scan(&all)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`"(run|due|expires)": "\d{4,} days[^"]*"`).ReplaceAllString(all, `"$1": "in 2100"`)
+	}
+	alone := rows(`select mill.submit_job(j ->> 'topic', coalesce(nullif(j -> 'input', 'null'), '{}'), j - '{topic,input}'::text[]) from jsonb_array_elements($1::text::jsonb) j`)
+	many := rows(`select count(*) from mill.submit_jobs($1::text::jsonb)`)
+	if strings.Count(alone, "\n") != 17 || alone != many {
+		t.Errorf("one by one:\n%s\nin one call:\n%s", alone, many)
 	}
 }

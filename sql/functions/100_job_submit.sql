@@ -25,10 +25,9 @@ $$;
 -- transaction is at it and has not committed, false: nobody waits for that one. Those
 -- that commit at once (mine) make it beside that, so that it opens within a poll. False,
 -- too, in a transaction whose snapshot is older than its number may be. The caller has a
--- number.
+-- number, and forces generic plans: these statements take longer to plan than to run.
 create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text, mine boolean default false) returns boolean
 language plpgsql volatile
-set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 as $$
 #variable_conflict use_column
 declare
@@ -136,51 +135,80 @@ create or replace function pgmill.submitter() returns text
 language sql stable
 as $$ select case when starts_with(pgmill.actor(), 'db:') then substr(pgmill.actor(), 4) else pgmill.actor() end $$;
 
+-- The row of a job that is checked: what its submitter said, and what counts where he
+-- said nothing.
+create or replace function pgmill.job_row(item jsonb, id text) returns table (
+  scope text, topic text, max_attempts int, priority smallint, cost int, key text, unique_key text, demand text, labels jsonb, run_at timestamptz,
+  deadline_at timestamptz, max_runtime interval, max_queue_wait interval, trace_id text, run_id text, step_id text, retry_of text, meta jsonb, input jsonb)
+language sql stable rows 1
+as $$
+  select coalesce(item ->> 'scope', 'install'), item ->> 'topic', (item ->> 'max_attempts')::numeric::int,
+         case item ->> 'priority' when 'critical' then 0 when 'batch' then 2 else 1 end::smallint,
+         coalesce((item ->> 'cost')::numeric::int, 1), item ->> 'key', item ->> 'unique_key',
+         case when item ?| '{requires,placement,preferred_pool,preferred_worker}' then
+                pgmill.demand(nullif(item -> 'requires', 'null'), nullif(item -> 'placement', 'null'), item ->> 'preferred_pool', item ->> 'preferred_worker')
+              else '' end,
+         nullif(item -> 'labels', 'null'),
+         greatest(now() + nullif((item ->> 'delay_ms')::float8, 0) * interval '1 ms', (item ->> 'run_at')::timestamptz),
+         now() + nullif((item ->> 'deadline_ms')::float8, 0) * interval '1 ms',
+         nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms',
+         coalesce(nullif((item ->> 'max_queue_wait_ms')::float8, 0) * interval '1 ms',
+                  (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = item ->> 'topic'),
+                  (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = '*'), interval '1 hour'),
+         coalesce(item ->> 'trace_id', id), item ->> 'run_id', item ->> 'step_id', item ->> 'retry_of', nullif(item -> 'meta', 'null'),
+         coalesce(nullif(item -> 'input', 'null'), '{}')
+$$;
+
 -- Puts one job that is checked and has no gate of its own left (idempotency_key,
--- unique_key). Plain statements of one row, since of one job in one statement the
--- machinery costs more than the rows.
+-- unique_key). Plain statements of one row, since of one job in one statement (put_jobs)
+-- the machinery costs more than the rows.
 create or replace function pgmill.put_job(item jsonb, id text default pgmill.new_id()) returns text
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  new_scope constant text := coalesce(item ->> 'scope', 'install');
-  urgency constant smallint := case item ->> 'priority' when 'critical' then 0 when 'batch' then 2 else 1 end;
-  cost constant int := coalesce((item ->> 'cost')::numeric::int, 1);
-  demand text := '';
-  due timestamptz;
-  deadline timestamptz;
-  queue_wait interval;
-  seq bigint;
+  job record;
 begin
   perform pg_current_xact_id(); -- before nextval: what pgmill.admit counts on
-  seq := nextval('pgmill.job_seq');
-  if item ?| '{requires,placement,preferred_pool,preferred_worker}' then
-    demand := pgmill.demand(nullif(item -> 'requires', 'null'), nullif(item -> 'placement', 'null'), item ->> 'preferred_pool', item ->> 'preferred_worker');
-  end if;
-  if item ?| '{delay_ms,run_at}' then
-    due := greatest(now() + nullif((item ->> 'delay_ms')::float8, 0) * interval '1 ms', (item ->> 'run_at')::timestamptz);
-  end if;
-  if item ?| '{deadline_ms,max_queue_wait_ms}' then
-    deadline := now() + nullif((item ->> 'deadline_ms')::float8, 0) * interval '1 ms';
-    queue_wait := nullif((item ->> 'max_queue_wait_ms')::float8, 0) * interval '1 ms';
-  end if;
   insert into pgmill.job as j (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
                           trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
-  values (id, new_scope, item ->> 'topic', (item ->> 'max_attempts')::numeric::int, urgency, cost, item ->> 'key', item ->> 'unique_key', demand,
-          nullif(item -> 'labels', 'null'), due, deadline, nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms',
-          coalesce(queue_wait, (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = item ->> 'topic'),
-                   (select o.max_queue_wait from pgmill.topic_timeout o where o.topic = '*'), interval '1 hour'),
-          coalesce(item ->> 'trace_id', id), item ->> 'run_id', item ->> 'step_id', item ->> 'retry_of', nullif(item -> 'meta', 'null'),
-          coalesce(nullif(item -> 'input', 'null'), '{}'), pgmill.submitter())
-  returning j.max_queue_wait into queue_wait;
-  if due is null and not pgmill.open_lane(item ->> 'topic', urgency, demand, new_scope) then
-    due := now();
+  select put_job.id, r.*, pgmill.submitter() from pgmill.job_row(put_job.item, put_job.id) r
+  returning j.topic, j.priority, j.demand, j.scope, j.cost, j.key, j.run_at, j.deadline_at, j.max_queue_wait into job;
+  if job.run_at is null and not pgmill.open_lane(job.topic, job.priority, job.demand, job.scope) then
+    job.run_at := now();
   end if;
   insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, expires_at)
-  values (id, item ->> 'topic', urgency, demand, new_scope, seq, cost, item ->> 'key', 1, due,
-          least(deadline, coalesce(due, now()) + queue_wait));
-  return id;
+  values (put_job.id, job.topic, job.priority, job.demand, job.scope, nextval('pgmill.job_seq'), job.cost, job.key, 1, job.run_at,
+          least(job.deadline_at, coalesce(job.run_at, now()) + job.max_queue_wait));
+  return put_job.id;
+end $$;
+
+-- Puts many at once, in the order of items, under ids: as many put_job, in a third of the time.
+create or replace function pgmill.put_jobs(items jsonb[], ids text[]) returns void
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  submitter constant text := pgmill.submitter();
+begin
+  perform pg_current_xact_id(); -- before nextval, as in put_job
+  with item as materialized (
+    select i.n, i.id, r.* from unnest(items, ids) with ordinality i(item, id, n) cross join lateral pgmill.job_row(i.item, i.id) r
+  ), lane as materialized (
+    select d.*, pgmill.open_lane(d.topic, d.priority, d.demand, d.scope) as is_open
+      from (select distinct i.topic, i.priority, i.demand, i.scope from item i where i.run_at is null) d
+  ), job as (
+    insert into pgmill.job (id, scope, topic, max_attempts, priority, cost, key, unique_key, demand, labels, run_at, deadline_at, max_runtime, max_queue_wait,
+                          trace_id, run_id, step_id, retry_of, meta, input, submitted_by)
+    select i.id, i.scope, i.topic, i.max_attempts, i.priority, i.cost, i.key, i.unique_key, i.demand, i.labels, i.run_at, i.deadline_at, i.max_runtime, i.max_queue_wait,
+           i.trace_id, i.run_id, i.step_id, i.retry_of, i.meta, i.input, submitter
+      from item i
+  )
+  insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, key, attempt, due_at, expires_at)
+  select i.id, i.topic, i.priority, i.demand, i.scope, nextval('pgmill.job_seq'), i.cost, i.key, 1, i.due, least(i.deadline_at, coalesce(i.due, now()) + i.max_queue_wait)
+    from (select i.*, case when i.run_at is null and not l.is_open then now() else i.run_at end as due
+            from item i left join lane l on l.topic = i.topic and l.priority = i.priority and l.demand = i.demand and l.scope = i.scope
+           order by i.n) i; -- numbered in this order
 end $$;
 
 -- Puts one job that has gates. outcome is accepted, merged (into the job that is
@@ -255,6 +283,7 @@ end $$;
 create or replace function mill.submit_job(topic text, input jsonb default '{}', options jsonb default '{}') returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   item jsonb;
@@ -280,8 +309,11 @@ end $$;
 create or replace function mill.submit_jobs(jobs jsonb) returns table (job_id text, outcome text, reason text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
+  items jsonb[];
+  ids text[];
   item jsonb;
 begin
   if jobs is null or jsonb_typeof(jobs) <> 'array' then
@@ -289,16 +321,23 @@ begin
   elsif jsonb_array_length(jobs) > 10000 then
     raise exception using errcode = 'MI002', message = 'at most 10000 jobs in one call';
   end if;
-  perform pgmill.check_job(j) from jsonb_array_elements(jobs) j;
-  for item in select j from jsonb_array_elements(jobs) j loop
-    if item ?| '{idempotency_key,unique_key}' then
-      select g.job_id, g.outcome, g.reason into job_id, outcome, reason from pgmill.put_gated(item) g;
-    else
-      job_id := pgmill.put_job(item);
-      outcome := 'accepted';
-      reason := null;
-    end if;
-    return next;
-  end loop;
+  items := array(select j from jsonb_array_elements(jobs) j);
+  perform pgmill.check_job(j) from unnest(items) j;
+  if cardinality(items) < 5 or exists (select from unnest(items) j where j ?| '{idempotency_key,unique_key}') then
+    foreach item in array items loop
+      if item ?| '{idempotency_key,unique_key}' then
+        select g.job_id, g.outcome, g.reason into job_id, outcome, reason from pgmill.put_gated(item) g;
+      else
+        job_id := pgmill.put_job(item);
+        outcome := 'accepted';
+        reason := null;
+      end if;
+      return next;
+    end loop;
+  else
+    ids := array(select pgmill.new_id() from generate_series(1, cardinality(items)));
+    perform pgmill.put_jobs(items, ids);
+    return query select i, 'accepted', null::text from unnest(ids) i;
+  end if;
   perform pgmill.ring_for_jobs();
 end $$;

@@ -369,6 +369,7 @@ drop function if exists pgmill.unblock(text);
 create or replace function pgmill.unblock(keys text[] default null) returns int
 language plpgsql volatile
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan -- for open_lane
 as $$
 declare
   b text;
@@ -401,6 +402,7 @@ end $$;
 create or replace function pgmill.promote_jobs() returns int
 language plpgsql volatile
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan -- for open_lane
 as $$
 declare
   n int;
