@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pgmill/pgmill/cmd/bench/internal/lab"
 	"github.com/pgmill/pgmill/platform"
@@ -25,7 +26,7 @@ var jobScenarios = []lab.Scenario{
 	{Name: "job:drain_tx", Note: "one insert that commits with the job, a Handle", Defaults: map[string]int{"n": 20_000, "slots": 100}, Run: jobDrain(true)},
 	{Name: "job:drain_river", Note: "River at its best: 500 workers, FetchCooldown 1 ms", Defaults: map[string]int{"n": 50_000, "slots": 500}, Run: riverDrain},
 	{Name: "job:business", Note: "the same insert and nothing else, 16 clients", Defaults: map[string]int{"n": 20_000, "c": 16}, Run: jobBusiness},
-	{Name: "job:submit_many", Note: "mill.submit_jobs, 10,000 a call", Defaults: map[string]int{"n": 200_000}, Run: jobSubmitMany},
+	{Name: "job:submit_many", Note: "mill.submit_jobs, 10,000 a call, c clients", Defaults: map[string]int{"n": 200_000, "c": 1}, Run: jobSubmitMany},
 	{Name: "job:claim", Note: "one claim of a hundred from a topic with many that wait", Defaults: map[string]int{"n": 100, "waiting": 100_000}, Run: jobClaim},
 }
 
@@ -189,21 +190,25 @@ func jobBusiness(ctx context.Context, r *lab.Run) error {
 }
 
 func jobSubmitMany(ctx context.Context, r *lab.Run) error {
-	_, pool, err := opened(ctx, r, 1)
+	_, pool, err := opened(ctx, r, r.C())
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	f := &flow{}
-	f.expect(r.N())
+	r.Ops = r.N() / 10_000 * 10_000
 	r.Start()
-	for left := r.N(); left > 0; left -= 10_000 {
-		if _, err := pool.Exec(ctx, submitMany, min(left, 10_000), benchTopic); err != nil {
+	began := time.Now()
+	calls, ctx := errgroup.WithContext(ctx)
+	calls.SetLimit(r.C())
+	for range r.Ops / 10_000 {
+		calls.Go(func() error {
+			_, err := pool.Exec(ctx, submitMany, 10_000, benchTopic)
 			return err
-		}
-		f.call(min(left, 10_000))
+		})
 	}
-	return f.report(r)
+	err = calls.Wait()
+	r.StopAfter(time.Since(began))
+	return err
 }
 
 // jobClaim times admissions of a hundred each, whatever the number that waits.
