@@ -51,7 +51,7 @@ var mutants = []mutant{
 	}, logLives, []string{"order"}},
 	{"lock and snapshot in one statement", func(*world) []change {
 		return []change{ // with a moment between the two, made long enough to be met
-			{"pgmill.advance()", tryLock, `select pg_current_snapshot() into cur from (select pg_sleep(random() * 0.01), pg_advisory_xact_lock(1886219628, 1)) l;`},
+			{"pgmill.advance()", tryLock, `select pg_current_snapshot() into cur from (select pg_sleep(random() * 0.05), pg_advisory_xact_lock(1886219628, 1)) l;`},
 			{"pgmill.advance()", `select pg_current_snapshot() into cur;`, ``},
 		}
 	}, logLives, []string{"lost", "doubled", "repaired"}},
