@@ -21,26 +21,45 @@ func (w *Worker) watchLag(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, s := range platform.Of[platform.Subscription](w.Registry) {
 		names = append(names, s.Name)
 	}
+	behind := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(lagEvery):
 		}
-		rows, err := pool.Query(ctx, "select name, sum(lag_events)::bigint from mill.subscriptions where name = any($1) group by name", names)
+		rows, err := pool.Query(ctx, sqlBehind, names)
 		if err != nil {
 			continue
 		}
+		still := map[string]bool{}
 		var name string
 		var lag int64
 		if _, err := pgx.ForEachRow(rows, []any{&name, &lag}, func() error {
 			w.metrics.LagOf(name, lag)
+			still[name] = true
 			return nil
-		}); err != nil && ctx.Err() == nil {
-			w.Log.Debug("lag not read", "error", err)
+		}); err != nil {
+			if ctx.Err() == nil {
+				w.Log.Debug("lag not read", "error", err)
+			}
+			continue
 		}
+		for name := range behind {
+			if !still[name] {
+				w.metrics.LagOf(name, 0)
+			}
+		}
+		behind = still
 	}
 }
+
+// sqlBehind leaves out whoever has no lag, first of all the dormant: thousands, where
+// there are thousands of schedules.
+const sqlBehind = `
+	select name, sum(lag_events)::bigint from mill.subscriptions
+	 where name = any(array(select s.name from pgmill.subscription s where not s.dormant and s.name = any($1)))
+	 group by name having sum(lag_events) > 0`
 
 // orphans tells at the start which functions the database knows and no live host,
 // this one included, has (X10). Those it did not know are declared by now.

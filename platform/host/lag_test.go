@@ -1,0 +1,56 @@
+package host
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
+)
+
+// The lag in the metrics is that of now: it comes, and goes when all is handled.
+func TestLagComesAndGoes(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	conn := connected(t, dsn)
+	host := start(t, withFunctions(t, "a.one", "a.two"), []string{"DATABASE_URL=" + dsn}, "worker")
+	host.becomes(200, "")
+	pgtest.Exec(t, conn, `select mill.pause_subscription('a.one', 'test')`)
+	pgtest.Exec(t, conn, `select mill.emit('test.event', 't' || i) from generate_series(1, 3) i`)
+	for _, want := range []string{`{subscription="a.one"} 3`, `{subscription="a.one"} 0`} {
+		host.shows("pgmill_subscription_lag_events"+want, "pgmill_subscription_lag_events"+`{subscription="a.two"} 0`)
+		pgtest.Exec(t, conn, `select mill.resume_subscription('a.one')`)
+	}
+	host.signal()
+	host.exits(exitOK, 15*time.Second)
+}
+
+// shows waits until these lines are in the metrics.
+func (r *running) shows(lines ...string) {
+	r.t.Helper()
+	var body []byte
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for patience := time.After(30 * time.Second); ; {
+		res, err := http.Get("http://" + r.addr + "/metrics")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		body, _ = io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		all := true
+		for _, line := range lines {
+			all = all && strings.Contains(string(body), line+"\n")
+		}
+		if all {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-patience:
+			r.t.Fatalf("the metrics have not all of %q", lines)
+		}
+	}
+}
