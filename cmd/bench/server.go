@@ -24,6 +24,7 @@ type server struct {
 	machine string
 	private *pg.Private
 	conn    *pgx.Conn // holds the lock that keeps a second bench away
+	ours    bool      // that lock is held, and so the databases are this bench's
 	host    string    // the host binary, once built
 	scratch string
 }
@@ -64,11 +65,10 @@ func (s *server) prepare(ctx context.Context) (err error) {
 	if s.conn, err = pgx.Connect(ctx, s.dsn); err != nil {
 		return err
 	}
-	var alone bool
-	if err := s.conn.QueryRow(ctx, "select pg_try_advisory_lock(1886219628, 99)").Scan(&alone); err != nil {
+	if err := s.conn.QueryRow(ctx, "select pg_try_advisory_lock(1886219628, 99)").Scan(&s.ours); err != nil {
 		return err
 	}
-	if !alone {
+	if !s.ours {
 		return errors.New("another bench runs on this server")
 	}
 	if err := s.describe(ctx); err != nil {
@@ -132,10 +132,12 @@ func (s *server) hostBinary(ctx context.Context, spec lab.Spec) (string, error) 
 
 func (s *server) close() {
 	ctx := context.Background()
-	if s.conn != nil {
+	if s.ours {
 		for _, db := range []string{lab.RunDB, lab.TemplateDB} {
 			_, _ = s.conn.Exec(ctx, "drop database if exists "+db+" with (force)") // the next bench does it, then
 		}
+	}
+	if s.conn != nil {
 		_ = s.conn.Close(ctx)
 	}
 	if s.private != nil {
