@@ -129,6 +129,57 @@ func TestF44OldSnapshotDoesNotSlowAdmissions(t *testing.T) {
 	}
 }
 
+// F44: nor beside a transaction that wrote something long ago, and has not to do with
+// jobs; of those that have, prepared ones too, none is passed over.
+func TestF44OldWriterDoesNotSlowAdmissions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'f44', '1 h')`)
+	pgtest.Exec(t, pgtest.Session(t, w.dsn, "isolation level repeatable read"), `select pg_current_xact_id()`)
+	conn, err := w.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	read := 0
+	done := func(jobs int) {
+		t.Helper()
+		w.exec(`select count(*) from mill.submit_jobs((select jsonb_agg(jsonb_build_object('topic', 'job.f44')) from generate_series(1, $1::int)))`, jobs)
+		for left := jobs; left > 0; left -= 100 {
+			for _, statement := range []string{`select pg_stat_force_next_flush()`, `begin`, `select count(*) from pgmill.admit('f44', '{job.f44}', 100)`} {
+				if _, err := conn.Exec(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := conn.QueryRow(t.Context(), `select sum(pg_stat_get_xact_tuples_returned(indexrelid)) from pg_index where indrelid = 'pgmill.job_waiting'::regclass`).Scan(&read); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Exec(t.Context(), `commit`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.exec(`select pgmill.end_claims(array_agg(id), null, null, null, array_fill(null::jsonb, array[count(*)::int])) from pgmill.river_job where state = 'running'`)
+	}
+	done(500)
+	late, prepared := pgtest.Session(t, w.dsn), pgtest.Session(t, w.dsn)
+	pgtest.Exec(t, late, `select mill.submit_job('job.f44', '{"late": 1}')`)
+	pgtest.Exec(t, prepared, `select mill.submit_job('job.f44', '{"late": 2}')`)
+	name := "f44 " + ask[string](w, `select current_database()`)
+	pgtest.Exec(t, prepared, `prepare transaction '`+name+`'`)
+	done(3000)
+	pgtest.Exec(t, late, `commit`)
+	done(1000)
+	pgtest.Exec(t, prepared, `commit prepared '`+name+`'`)
+	done(500)
+	if left := ask[string](w, `select coalesce(string_agg(input ->> 'late', ' '), '') from pgmill.job where state = 'PENDING'`); left != "" {
+		t.Errorf("passed over: the job of transaction %s", left)
+	}
+	done(2000)
+	if read > 3000 {
+		t.Errorf("an admission of 100 reads %d rows beside seven thousand dead ones", read)
+	}
+}
+
 // cleanAll runs a clean-up tick by tick until nothing is left, and answers how long its
 // longest batch took.
 func (w world) cleanAll(ctx context.Context, name string) (longest time.Duration) {

@@ -178,6 +178,25 @@ begin
      and r.n between (select max(x.n) - 20 from pgmill.topic_rate x where x.topic = t.name) and (select max(x.n) - 3 from pgmill.topic_rate x where x.topic = t.name);
 end $$;
 
+-- The age of the oldest transaction that may have put a job which nobody sees yet;
+-- negative without one. By its lock of the table, which it took before the job was numbered,
+-- and keeps to its end, prepared or not. Must be asked before the statement that reads what
+-- waits: who has ended by now is seen there.
+create or replace function pgmill.oldest_submitter() returns int
+language sql volatile
+as $$
+  with held as materialized (
+    select x.virtualtransaction as tx, x.locktype as kind, x.transactionid as xid
+      from pg_locks x
+     where x.pid is distinct from pg_backend_pid() and x.granted
+       and (x.locktype = 'transactionid' and x.mode = 'ExclusiveLock'
+            or x.locktype = 'relation' and x.mode = 'RowExclusiveLock' and x.relation = 'pgmill.job_waiting'::regclass
+               and x.database = (select d.oid from pg_database d where d.datname = current_database()))
+  )
+  select coalesce(max(age(h.xid)), -2147483648) from held h
+   where h.kind = 'transactionid' and exists (select from held w where w.kind = 'relation' and w.tx = h.tx)
+$$;
+
 -- Admits at most slots jobs of topics that the caller knows and makes their claims.
 -- Among lanes of one priority the one with the least virtual time is next; a job moves
 -- its lane on by its cost over the scope's weight. A lane that was away comes in at most
@@ -217,6 +236,7 @@ declare
   last_seq bigint;
   numbered boolean; -- before last_seq was read: then others below last_seq may have higher numbers
   horizon pg_snapshot;
+  oldest int; -- the age of the oldest transaction that may have put a job; null: not asked
   limited boolean;
   keyed boolean;
 begin
@@ -235,6 +255,9 @@ begin
   lanes := pgmill.lanes_for(me, topics, pools, labels);
   if lanes is null then
     return;
+  end if;
+  if exists (select from unnest(lanes) l where l.n % 8 = 0 and last_seq - l.low > 1000 and pg_snapshot_xmin(horizon) < l.mark_xid) then
+    oldest := pgmill.oldest_submitter();
   end if;
   limited := exists (select from pgmill.topic t where t.name = any (topics) and coalesce(t.concurrency, t.per_scope, t.per_key, t.rate) is not null)
           or exists (select from pgmill.scope_limit)
@@ -279,7 +302,7 @@ begin
           from unnest(ords, places, seqs, turns, may) with ordinality as h(ord, place, seq, turn, may, nth)
       ), held as materialized (
         select h.ord, h.seq, h.turn, w.ctid as place from head h join pgmill.job_waiting w on w.ctid = h.place
-         where h.may and w.due_at is null for update of w skip locked
+         where h.may and num_nulls(w.due_at) = 1 for update of w skip locked -- by place alone: "is null" would let a plan of an empty table read all of job_waiting_lane
       ), gone as (
         delete from pgmill.job_waiting w using held h where w.ctid = h.place
         returning w.job, w.topic, w.scope, w.key, w.attempt, w.demand
@@ -301,7 +324,7 @@ begin
           from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
           join (select h.ord, max(h.turn) as turn, max(h.seq) as seq from held h group by h.ord) p on p.ord = l.ord
           left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
-         cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid as known) k
+         cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid or oldest <= age(l.mark_xid::xid) as known) k
       )
       select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, coalesce(j.max_runtime, o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*'))
         from claim c

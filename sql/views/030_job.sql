@@ -48,13 +48,31 @@ as $$
     select topic from walk where topic is not null) l
 $$;
 
+-- Since when the first of a topic's ready jobs waits: it heads one of its lanes.
+create or replace function pgmill.oldest_ready(topic text) returns timestamptz
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  with recursive lane as (
+    (select l from pgmill.lane l where l.topic = oldest_ready.topic order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1)
+    union all
+    select (select l from pgmill.lane l
+             where l.topic = (x.l).topic and (l.priority, l.demand, l.scope) > ((x.l).priority, (x.l).demand, (x.l).scope)
+             order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1)
+      from lane x where (x.l).topic is not null)
+  select min((select w.since from pgmill.job_waiting w
+               where w.topic = (x.l).topic and w.priority = (x.l).priority and w.demand = (x.l).demand and w.scope = (x.l).scope
+                 and w.due_at is null and w.seq >= (x.l).low
+               order by w.seq limit 1))
+    from lane x where (x.l).topic is not null
+$$;
+
 create or replace view mill.queue_depth as
 select t.name as topic, coalesce((select p.pool from pgmill.pool_topic p where p.topic = t.name order by p.place limit 1), 'default') as pool,
        (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is null limit 10000) x) as ready,
        (select count(*) from pgmill.river_job r where r.queue = 'job' and r.state = 'running' and r.kind = t.name) as running,
        (select count(*) from (select from pgmill.job_waiting w where w.topic = t.name and w.due_at is not null limit 10000) x) as waiting,
-       coalesce((select round(extract(epoch from now() - w.since)::numeric, 3) from pgmill.job_waiting w
-                  where w.topic = t.name and w.due_at is null order by w.since limit 1), 0) as oldest_ready_seconds
+       coalesce(round(extract(epoch from now() - pgmill.oldest_ready(t.name))::numeric, 3), 0) as oldest_ready_seconds
   from pgmill.all_topics() t(name);
 comment on view mill.queue_depth is 'Of each topic what is ready, what runs and what waits for a time or a limit; ready and waiting count to 10000 and no further.';
 
