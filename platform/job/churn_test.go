@@ -202,13 +202,13 @@ func (w world) cleanAll(ctx context.Context, name string) (longest time.Duration
 }
 
 // F44: a job that is put back many times, and one that fails as often as a job may, keep
-// at most a hundred rows of history. PGMILL_SOAK=1: put back five thousand times, and
+// at most a hundred rows of history. PGMILL_SOAK=1: put back two thousand times, and
 // failed a hundred.
 func TestF44HistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	snoozes, fails := 30, 20
 	if os.Getenv("PGMILL_SOAK") != "" {
-		snoozes, fails = 5000, 100
+		snoozes, fails = 2000, 100
 	}
 	w := newWorld(t)
 	n := 0
