@@ -46,6 +46,21 @@ func TestIdleLanesAreRemoved(t *testing.T) {
 	w.becomes(later, "SUCCEEDED")
 }
 
+// What waits longest of a topic is found among the heads of its lanes.
+func TestTheOldestReadyJobIsOfAnyLane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const oldest = `select oldest_ready_seconds::int from mill.queue_depth where topic = 'job.lane'`
+	for i, options := range []string{`{"scope": "org:a"}`, `{"scope": "org:b"}`, `{"priority": "batch"}`, `{"requires": ["gpu"]}`, `{"delay_ms": 3600000}`} {
+		id := w.submit("job.lane", `{}`, options)
+		w.submit("job.lane", `{}`, options)
+		w.exec(`update pgmill.job_waiting set since = now() - $1 * interval '100 s' where job = $2`, i+1, id)
+		if got, want := ask[int](w, oldest), 100*min(i+1, 4); got < want || got > want+60 {
+			t.Errorf("after %s the oldest waits for %d s, want %d", options, got, want)
+		}
+	}
+}
+
 // A job whose transaction is open while its lane goes is not left behind, whenever in
 // the lane's end it was submitted and however isolated its transaction is.
 func TestJobOutlivesItsLane(t *testing.T) {

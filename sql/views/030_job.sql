@@ -48,17 +48,21 @@ as $$
     select topic from walk where topic is not null) l
 $$;
 
--- Since when the first of a topic's ready jobs waits: it heads one of its lanes.
+-- Since when the first of a topic's ready jobs waits: it heads one of its lanes, which are
+-- walked by their index, whatever is known of the table's size.
 create or replace function pgmill.oldest_ready(topic text) returns timestamptz
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
   with recursive lane as (
     (select l from pgmill.lane l where l.topic = oldest_ready.topic order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1)
     union all
-    select (select l from pgmill.lane l
-             where l.topic = (x.l).topic and (l.priority, l.demand, l.scope) > ((x.l).priority, (x.l).demand, (x.l).scope)
-             order by l.topic, l.priority, l.demand, l.scope, l.n desc limit 1)
+    select (select y from pgmill.lane y
+             where y.topic = (x.l).topic and (y.priority, y.demand, y.scope) > ((x.l).priority, (x.l).demand, (x.l).scope)
+             order by y.topic, y.priority, y.demand, y.scope, y.n desc limit 1)
       from lane x where (x.l).topic is not null)
   select min((select w.since from pgmill.job_waiting w
                where w.topic = (x.l).topic and w.priority = (x.l).priority and w.demand = (x.l).demand and w.scope = (x.l).scope
