@@ -1,8 +1,6 @@
 package host
 
 import (
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +28,10 @@ func TestLagComesAndGoes(t *testing.T) {
 // shows waits until these lines are in the metrics.
 func (r *running) shows(lines ...string) {
 	r.t.Helper()
-	var body []byte
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
 	for patience := time.After(30 * time.Second); ; {
-		res, err := http.Get("http://" + r.addr + "/metrics")
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		body, _ = io.ReadAll(res.Body)
-		_ = res.Body.Close()
+		_, body := r.get("/metrics")
 		all := true
 		for _, line := range lines {
 			all = all && strings.Contains(string(body), line+"\n")

@@ -71,17 +71,23 @@ func (r *running) exits(want int, within time.Duration) {
 
 func (r *running) probe(path string) (int, probe) {
 	r.t.Helper()
+	code, body := r.get(path)
+	var p probe
+	if err := json.Unmarshal(body, &p); err != nil {
+		r.t.Fatalf("%s: %v: %s", path, err, body)
+	}
+	return code, p
+}
+
+func (r *running) get(path string) (code int, body []byte) {
+	r.t.Helper()
 	res, err := http.Get("http://" + r.addr + path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
-	var p probe
-	if err := json.Unmarshal(body, &p); err != nil {
-		r.t.Fatalf("%s: %v: %s", path, err, body)
-	}
-	return res.StatusCode, p
+	body, _ = io.ReadAll(res.Body)
+	return res.StatusCode, body
 }
 
 // becomes asks readyz until it answers with this code and reason.
@@ -151,12 +157,7 @@ func TestServeAndWorkerShareOneProbeContract(t *testing.T) {
 		}
 		a.verbose.Kind, a.verbose.Worker = "", ""
 		a.ready, a.verbose.Status, a.verbose.Reasons = probe{}, "", nil // LISTEN may be proven in one and not yet in the other
-		res, err := http.Get("http://" + host.addr + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(res.Body)
-		_ = res.Body.Close()
+		_, body := host.get("/metrics")
 		for line := range strings.Lines(string(body)) {
 			if strings.HasPrefix(line, "# TYPE pgmill_") {
 				a.series += line
