@@ -22,8 +22,8 @@ import (
 const benchTopic = "job.bench"
 
 var jobScenarios = []lab.Scenario{
-	{Name: "job:drain", Note: "tracked no-op jobs, a Run, 500 at once; limits=1: with limits of the topic and of each scope, which are not met", Defaults: map[string]int{"n": 50_000, "slots": 500, "limits": 0}, Run: jobDrain(false)},
-	{Name: "job:drain_tx", Note: "one insert that commits with the job, a Handle", Defaults: map[string]int{"n": 20_000, "slots": 100}, Run: jobDrain(true)},
+	{Name: "job:drain", Note: "tracked no-op jobs, a Run, 500 at once; limits=1: with limits of the topic and of each scope, which are not met", Defaults: map[string]int{"n": 50_000, "slots": 500, "conns": 32, "limits": 0}, Run: jobDrain(false)},
+	{Name: "job:drain_tx", Note: "one insert that commits with the job, a Handle", Defaults: map[string]int{"n": 20_000, "slots": 100, "conns": 32}, Run: jobDrain(true)},
 	{Name: "job:drain_river", Note: "River at its best: 500 workers, FetchCooldown 1 ms", Defaults: map[string]int{"n": 50_000, "slots": 500}, Run: riverDrain},
 	{Name: "job:business", Note: "the same insert and nothing else, 16 clients", Defaults: map[string]int{"n": 20_000, "c": 16}, Run: jobBusiness},
 	{Name: "job:submit_many", Note: "mill.submit_jobs, 10,000 a call, c clients", Defaults: map[string]int{"n": 200_000, "c": 1}, Run: jobSubmitMany},
@@ -81,7 +81,7 @@ func jobDrain(writes bool) func(ctx context.Context, r *lab.Run) error {
 		if err := registry.Add(jobStep(writes, r.Param("limits")*10*r.N(), f)); err != nil {
 			return err
 		}
-		w := &host.Worker{Database: dsn, Registry: registry, MaxJobs: r.Param("slots"), MaxConns: 32, Log: host.NewLogger(os.Stderr, "json", slog.LevelWarn, dsn)}
+		w := &host.Worker{Database: dsn, Registry: registry, MaxJobs: r.Param("slots"), MaxConns: r.Param("conns"), Log: host.NewLogger(os.Stderr, "json", slog.LevelWarn, dsn)}
 		r.Start()
 		stop, err := startWorker(ctx, w)
 		if err != nil {

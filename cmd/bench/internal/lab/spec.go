@@ -28,6 +28,7 @@ var known = map[string]string{
 	"slots":   "jobs worked on at once",
 	"limits":  "1: limits that are not met",
 	"big":     "jobs that one scope has waiting",
+	"conns":   "connections for handlers",
 	"waiting": "jobs that wait before the run",
 }
 
