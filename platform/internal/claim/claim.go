@@ -79,9 +79,13 @@ func (c *Claims) Start(ctx context.Context) error {
 	}
 	if c.Jobs != nil && len(c.Jobs.Work) > 0 {
 		queues[JobQueue] = river.QueueConfig{MaxWorkers: c.Jobs.Slots}
-		c.driver.fetchJobs = c.Jobs.Fetch
+		c.driver.jobs, c.driver.pace = c.Jobs, newPace(c.Jobs.Slots)
 		for kind, work := range c.Jobs.Work {
-			river.AddWorkerArgs(workers, args{kind: kind}, worker{work: c.guard(work)})
+			guarded := c.guard(work)
+			river.AddWorkerArgs(workers, args{kind: kind}, worker{work: func(ctx context.Context, claim Claim) {
+				defer c.driver.pace.ended()
+				guarded(ctx, claim)
+			}})
 		}
 	}
 	if len(queues) == 0 {

@@ -21,8 +21,9 @@ import (
 // completion that never writes.
 type driver struct {
 	*riverpgxv5.Driver
-	bells     map[string]chan struct{} // by queue
-	fetchJobs func(ctx context.Context, max int) ([]Claim, error)
+	bells map[string]chan struct{} // by queue
+	jobs  *Source
+	pace  *pace // of jobs
 }
 
 func newDriver(pool *pgxpool.Pool) *driver {
@@ -38,7 +39,7 @@ func (d *driver) ring(queue string) {
 }
 
 func (d *driver) GetExecutor() riverdriver.Executor {
-	return executor{d.Driver.GetExecutor(), d.fetchJobs}
+	return executor{d.Driver.GetExecutor(), d}
 }
 
 func (d *driver) GetListener(*riverdriver.GetListenenerParams) riverdriver.Listener {
@@ -47,7 +48,7 @@ func (d *driver) GetListener(*riverdriver.GetListenenerParams) riverdriver.Liste
 
 type executor struct {
 	riverdriver.Executor
-	fetchJobs func(ctx context.Context, max int) ([]Claim, error)
+	driver *driver
 }
 
 // JobSetStateIfRunningMany is River's completion, guarded by the row's id and state
@@ -71,9 +72,16 @@ func (e executor) JobGetAvailable(ctx context.Context, params *riverdriver.JobGe
 
 // bornRunning answers a fetch with claims that are this host's from the start.
 func (e executor) bornRunning(ctx context.Context, max int) (*riverdriver.JobGetAvailableResult, error) {
-	claims, err := e.fetchJobs(ctx, max)
+	if e.driver.pace.wait(ctx, max) {
+		e.driver.ring(JobQueue) // what is fetched must not be more than was asked for
+		return &riverdriver.JobGetAvailableResult{}, nil
+	}
+	claims, err := e.driver.jobs.Fetch(ctx, max)
 	if err != nil {
 		return nil, err
+	}
+	if e.driver.pace.fetched(len(claims), max) {
+		e.driver.ring(JobQueue)
 	}
 	now := time.Now()
 	rows := make([]*rivertype.JobRow, len(claims))
