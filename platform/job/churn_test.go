@@ -129,6 +129,36 @@ func TestF44OldSnapshotDoesNotSlowAdmissions(t *testing.T) {
 	}
 }
 
+// F44: nor do the ends of single jobs, in a session that made its plans when there were
+// few rows.
+func TestF44OldSnapshotDoesNotSlowEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'f44', '1 h')`)
+	w.exec(`vacuum analyze pgmill.river_job`)
+	conn, err := w.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	settled := func() (pages int) {
+		t.Helper()
+		w.submit("job.f44", `{}`, `{}`)
+		claim := ask[int64](w, `select claim from pgmill.admit('f44', '{job.f44}', 1)`)
+		_, pages = pgtest.Explain(t, conn, fmt.Sprintf(`select pgmill.settle_job(%d, null)`, claim))
+		return pages
+	}
+	for range 10 {
+		settled()
+	}
+	pgtest.Exec(t, pgtest.Session(t, w.dsn, "isolation level repeatable read"), `select count(*) from pgmill.lane`)
+	w.exec(`insert into pgmill.river_job (state, attempt, attempted_at, attempted_by, args, kind, queue, max_attempts) select 'running', 1, now(), '{f44}', '{"scope":"install"}', 'job.f44', 'job', 1 from generate_series(1, 50000)`)
+	w.exec(`delete from pgmill.river_job`)
+	if pages := settled(); pages > 100 {
+		t.Errorf("the end of a job read %d pages beside fifty thousand dead claims", pages)
+	}
+}
+
 // F44: nor beside a transaction that wrote something long ago, and has not to do with
 // jobs; of those that have, prepared ones too, none is passed over.
 func TestF44OldWriterDoesNotSlowAdmissions(t *testing.T) {

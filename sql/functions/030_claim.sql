@@ -185,6 +185,7 @@ end $$;
 create or replace function pgmill.renew(me text, known bigint[], why text[], out alive boolean, out broken boolean, out returned int)
 language plpgsql volatile
 set lock_timeout = '100ms'
+set enable_seqscan = off
 as $$
 begin
   select not pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) into broken

@@ -26,7 +26,7 @@ begin
     insert into pgmill.epoch (n) values ((random() * 2147483647)::int) on conflict do nothing;
   end if;
   return query
-  select exists (select from pgmill.river_job j where j.id = claim and j.state = 'running'), c.n, c.pos, pgmill.shard_version(open_shard.name, no), f.likes, f.shards, f.order_by = 'key', f.batch, f.max_attempts, f.on_poison,
+  select exists (select from pgmill.river_job j where j.id = claim and j.state::text = 'running'), c.n, c.pos, pgmill.shard_version(open_shard.name, no), f.likes, f.shards, f.order_by = 'key', f.batch, f.max_attempts, f.on_poison,
          (extract(epoch from f.timeout) * 1000)::bigint,
          f.paused_at is null and c.pos >= pgmill.archived() and (s.next_retry_at is null or s.next_retry_at <= now()) and (s.held_at is null or s.next_retry_at is not null),
          s.failing_pos, s.attempts, s.reason, s.held_at is not null, s.suspect_left,
@@ -106,7 +106,7 @@ language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
-  perform 1 from pgmill.river_job where id = claim and state = 'running' for key share;
+  perform 1 from pgmill.river_job where id = claim and state::text = 'running' for key share;
   if not found then
     raise exception using errcode = 'MI101', message = 'lease lost';
   end if;
@@ -152,7 +152,7 @@ language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
-  delete from pgmill.river_job where id = claim and state = 'running';
+  delete from pgmill.river_job where id = claim and state::text = 'running';
   if not found then
     raise exception using errcode = 'MI101', message = 'lease lost';
   end if;

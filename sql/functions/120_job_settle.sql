@@ -134,12 +134,13 @@ $$;
 -- end_claims does for many that went well, by plain statements of one row.
 create or replace function pgmill.settle_job(claim bigint, output jsonb) returns void
 language plpgsql volatile
+set enable_seqscan = off
 as $$
 declare
   g record;
   e record;
 begin
-  delete from pgmill.river_job j where j.id = settle_job.claim and j.state = 'running'
+  delete from pgmill.river_job j where j.id = settle_job.claim and j.state::text = 'running' -- by id alone: what has this state is full of the dead
   returning j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance into g;
   if found then
     update pgmill.job j
@@ -163,6 +164,7 @@ end $$;
 -- told, and whatever it still says is late. Answers the job's state; null: no such job.
 create or replace function pgmill.cancel_job(id text, why text) returns text
 language plpgsql volatile
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -238,6 +240,7 @@ $$;
 -- answer was lost.
 create or replace function pgmill.release_unknown_jobs(me text, known bigint[]) returns int
 language plpgsql volatile
+set enable_seqscan = off
 as $$
 declare
   lost bigint[];
@@ -262,6 +265,7 @@ $$;
 -- What a poll does for jobs: rescue, what is due or too late, limits that have room.
 create or replace function pgmill.sweep_jobs(me text) returns int
 language plpgsql volatile
+set enable_seqscan = off
 as $$
 declare
   rescued int := 0;

@@ -65,6 +65,7 @@ end $$;
 -- jsonb 32 MiB of small values would cost the server a gigabyte and half a minute.
 create or replace function pgmill.settle_blob(claim bigint, content bytea) returns void
 language plpgsql volatile
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -74,7 +75,7 @@ begin
   insert into pgmill.blob (id, kind, scope, job, content_type, size, sha256, trace_id, bytes)
   select new_id, 'res', j.scope, j.id, 'application/json', octet_length(settle_blob.content), sha256(settle_blob.content), j.trace_id, settle_blob.content
     from pgmill.river_job r join pgmill.job j on j.id = r.args ->> 'job'
-   where r.id = settle_blob.claim and r.state = 'running' and r.queue = 'job'
+   where r.id = settle_blob.claim and r.state::text = 'running' and r.queue || '' = 'job'
   returning job into whose;
   perform pgmill.settle_job(settle_blob.claim, null); -- or it is not ours any more
   update pgmill.job j set output_blob = new_id where j.id = whose;

@@ -86,10 +86,11 @@ end $$;
 -- Locks the lease. mine false: it is gone; whoever asks must drop the work.
 create or replace function pgmill.leased(id text, token text, out claim bigint, out mine boolean)
 language plpgsql volatile
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
-  select l.claim, l.until > clock_timestamp() and exists (select from pgmill.river_job j where j.id = l.claim and j.state = 'running' and j.args ->> 'job' = leased.id and pgmill.in_scope(j.args ->> 'scope'))
+  select l.claim, l.until > clock_timestamp() and exists (select from pgmill.river_job j where j.id = l.claim and j.state::text = 'running' and j.args ->> 'job' = leased.id and pgmill.in_scope(j.args ->> 'scope'))
     into claim, mine
     from pgmill.job_lease l
    where l.claim = case when leased.token ~ '^\d{1,18}-' then split_part(leased.token, '-', 1)::bigint end and l.token = leased.token
