@@ -296,6 +296,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	jobs.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Jobs: jobs.Source(), Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}
+	jobs.Again = claims.RingJobs
 	l.Known = func() []int64 { return append(claims.Known(), jobs.Known()...) }
 	engine.Derived = func(n int) {
 		w.metrics.ClaimsDerived(n)
@@ -333,6 +334,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	loop.Answer = func(ctx context.Context) (wakeup.Found, error) {
 		return w.look(ctx, feed, engine, jobs, claims, engine.Look)
 	}
+	loop.Jobs = jobs.Cancelled
 	loop.Tick = func(ctx context.Context) (wakeup.Found, error) {
 		return w.tick(ctx, control, bell, feed, engine, schedules, jobs, claims)
 	}

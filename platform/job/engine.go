@@ -30,6 +30,8 @@ type Engine struct {
 	LeaseTTL time.Duration
 	Slots    int // jobs at once; 0 means 100
 	Observe  Observe
+	// Again asks for jobs, when an end may have made room for some.
+	Again func()
 	// Role is the role that a module's handlers run as, "" none; nil means none.
 	Role func(module string) string
 
@@ -39,6 +41,7 @@ type Engine struct {
 	stopped, done chan struct{}
 
 	fetched atomic.Int64
+	limited atomic.Bool  // the last jobs are of topics or scopes with limits
 	asked   atomic.Int64 // when it was last asked who was cancelled: ns since began
 	began   time.Time
 	mu      sync.Mutex
@@ -146,6 +149,9 @@ func (e *Engine) fetch(ctx context.Context, max int) ([]claim.Claim, error) {
 	for i, r := range rows {
 		claims[i] = claim.Claim{ID: r.Claim, Kind: r.Topic, Args: json.RawMessage(`{}`)}
 		e.tasks[r.Claim] = &task{JobsAdmitRow: r, at: now, gone: e.early[r.Claim]}
+	}
+	if len(rows) > 0 {
+		e.limited.Store(rows[0].Limited)
 	}
 	clear(e.early) // of claims that were settled, otherwise
 	return claims, nil

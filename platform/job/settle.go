@@ -178,6 +178,9 @@ func (e *Engine) writeLarge(ctx context.Context, b end) error {
 
 func (e *Engine) ended(t *task, state string) {
 	e.forget(t.Claim)
+	if e.limited.Load() {
+		e.Again()
+	}
 	if e.Observe.Ended != nil {
 		e.Observe.Ended(t.Topic, state, time.Since(t.at))
 	}

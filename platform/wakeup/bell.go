@@ -35,6 +35,7 @@ type Bell struct {
 	Heard chan int
 	// HeardJobs is the same for bells that are about jobs only.
 	HeardJobs chan int
+	turned    chan int // LISTEN begins or ceases to be heard
 	// Work hears of jobs at once, before anybody reads HeardJobs; may be nil.
 	Work func()
 
@@ -55,7 +56,7 @@ type Bell struct {
 // NewBell makes a bell that dials its own connection with dial and sends its probes
 // and its rings to other hosts through pool.
 func NewBell(dial func(ctx context.Context) (*pgx.Conn, error), pool *pgxpool.Pool, instance string, log *slog.Logger) *Bell {
-	return &Bell{Heard: make(chan int, 1), HeardJobs: make(chan int, 1), dial: dial, pool: pool, instance: instance, log: log, echo: make(chan string, 4)}
+	return &Bell{Heard: make(chan int, 1), HeardJobs: make(chan int, 1), turned: make(chan int, 1), dial: dial, pool: pool, instance: instance, log: log, echo: make(chan string, 4)}
 }
 
 // Up reports whether LISTEN was proven to be heard on the present connection.
@@ -192,8 +193,11 @@ func (b *Bell) echoed(ctx context.Context, nonce string) bool {
 
 func (b *Bell) set(up bool) (was bool) {
 	was = b.up.Swap(up)
-	if was != up && b.Changed != nil {
-		b.Changed(up)
+	if was != up {
+		if b.Changed != nil {
+			b.Changed(up)
+		}
+		rung(b.turned)
 	}
 	return was
 }

@@ -4,11 +4,13 @@
 // An emitting transaction rings at its commit (sql/functions/020_emit.sql) while the
 // bell is armed, and a host looks at once. When bells come often (120 in a second, 30
 // if it was busy just before) it hushes emitters for 200 ms at a time, looks meanwhile,
-// and rings the other hosts itself, at most 25 times a second. When fewer than 50 events
+// and rings the other hosts itself, at most 25 times a second. When fewer than 120 events
 // a second come it arms the bell, looks once more, and then after 1, 2, 4 … ms up to the
 // poll, for those who emitted in silence and have not committed yet. So it does at its
 // start, when it was rung for nothing, and while LISTEN is not heard. Where nobody was silent
 // everybody rings for himself, and a look that a bell was right about needs no other.
+// A bell of jobs is answered by asking for jobs, and 5 ms later for cancels; nobody looks.
+// A crowd of them is met as a crowd of emitters is.
 //
 // The bell is a sequence, pgmill.bell: the event id up to which emitters ring, some
 // thousands ahead, or a time until which they are silent, as a negative number. It is

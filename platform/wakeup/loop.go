@@ -9,9 +9,14 @@ import (
 // Found is what one look found.
 type Found struct {
 	Events int64         // fresh events
+	Jobs   int64         // claimed since the last look, by whichever bell or look
 	Busy   bool          // another host was at it: look again soon
 	Next   time.Duration // when something falls due before the next poll; 0: nothing does
 }
+
+func (f *Found) add(g Found) { f.Events, f.Jobs = f.Events+g.Events, f.Jobs+g.Jobs }
+
+func (f Found) all() int64 { return f.Events + f.Jobs }
 
 // Loop is the one place of a host that looks: when the bell rings, in growing steps
 // after it, and at each poll. Fill in the fields.
@@ -20,10 +25,12 @@ type Loop struct {
 	Look func(ctx context.Context, hush time.Duration) (Found, error)
 	// Answer is a look because the bell rang, so that there is something. nil: Look.
 	Answer func(ctx context.Context) (Found, error)
-	Tick   func(ctx context.Context) (Found, error) // everything a poll does
-	Arm    func(ctx context.Context) error          // ends a hush
-	Poll   time.Duration                            // 0 means 1 s
-	Bell   *Bell
+	// Jobs is what bells of jobs ask for a moment later, beside the jobs themselves. nil: nothing.
+	Jobs func(ctx context.Context) error
+	Tick func(ctx context.Context) (Found, error) // everything a poll does
+	Arm  func(ctx context.Context) error          // ends a hush
+	Poll time.Duration                            // 0 means 1 s
+	Bell *Bell
 	// Others says how many other hosts live; they are rung while emitters are silent.
 	Others func() int
 	Log    *slog.Logger
@@ -32,7 +39,7 @@ type Loop struct {
 	traffic traffic
 	busy    bool      // the last windows found enough to go on without bells
 	wary    bool      // somebody may have emitted in silence and not committed yet
-	lookBy  time.Time // bells of jobs ask for a look by then; zero: none does
+	jobsBy  time.Time // bells of jobs ask for Jobs by then; zero: none does
 	windows int
 }
 
@@ -42,43 +49,50 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.Poll == 0 {
 		l.Poll = time.Second
 	}
-	idle := 0
-	l.wary = true
+	idle, up := 0, false
 	var lastWord time.Time
+	say := func(err error) {
+		if time.Since(lastWord) > time.Second {
+			lastWord = time.Now()
+			l.Log.Warn("could not look", "error", err)
+		}
+	}
 	nextTick := time.Now()
+	nextLook := nextTick
+	l.wary = true
 	for {
-		wait := min(after(idle, l.every()), time.Until(nextTick))
-		if l.busy { // the next window, before the silence runs out
-			wait = min(firstRetry, wait)
-		}
-		if !l.lookBy.IsZero() {
-			wait = min(wait, time.Until(l.lookBy))
-		}
-		rung := false
-		select {
-		case <-ctx.Done():
-			return nil
-		case n := <-l.Bell.Heard:
-			rung = true
-			l.bells.heard(time.Now(), n)
-		case n := <-l.Bell.HeardJobs:
-			if l.later(n) {
-				continue
+		if up != l.Bell.Up() {
+			up = !up
+			l.wary = true
+			nextLook = earlier(nextLook, time.Now().Add(l.every()))
+			if up { // the poll arms the bell
+				nextTick = time.Now()
 			}
-		case <-time.After(wait):
 		}
-		l.lookBy = time.Time{}
-		found, err := l.once(ctx, rung, &nextTick)
+		why := l.wait(ctx, earlier(nextLook, nextTick))
+		if ctx.Err() != nil {
+			return nil
+		}
+		switch why {
+		case turned:
+			continue
+		case jobs:
+			l.jobsBy = time.Time{}
+			if l.Jobs != nil {
+				if err := l.Jobs(ctx); err != nil && ctx.Err() == nil {
+					say(err)
+				}
+			}
+			continue
+		}
+		found, err := l.once(ctx, why == bell, &nextTick)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			if time.Since(lastWord) > time.Second {
-				lastWord = time.Now()
-				l.Log.Warn("could not look", "error", err)
-			}
+			say(err)
 			idle = max(idle+1, 8)
-		case found.Events > 0 && (l.wary || !l.Bell.Up()):
+		case found.Events > 0 && l.wary && why == timer, found.all() > 0 && !l.Bell.Up(): // where some were silent there may be more
 			idle = 0
-		case found.Events == 0 && rung:
+		case found.Events == 0 && why == bell:
 			idle = 1
 		case found.Busy:
 			idle = min(idle, 2)
@@ -87,21 +101,62 @@ func (l *Loop) Run(ctx context.Context) error {
 		default:
 			l.wary = false
 		}
+		nextLook = time.Now().Add(after(idle, l.every()))
+		if l.busy { // the next window, before the silence runs out
+			nextLook = earlier(nextLook, time.Now().Add(firstRetry))
+		}
 	}
 }
 
-// later reports whether the look for bells of jobs may wait for a moment: the jobs have
-// been asked for, and a look now would only be in their way.
-func (l *Loop) later(n int) bool {
-	now := time.Now()
-	l.bells.heard(now, n)
-	if l.busy || l.bells.crowded(now) || !l.lookBy.IsZero() && !now.Before(l.lookBy) {
-		return false
+// reason is why a wait is over.
+type reason int
+
+const (
+	timer reason = iota
+	bell
+	crowded // jobs come in such numbers that a look is for them, too
+	jobs    // what bells of jobs asked for is due
+	turned  // LISTEN begins or ceases to be heard
+)
+
+// wait is over at next, or when something is asked for before.
+func (l *Loop) wait(ctx context.Context, next time.Time) reason {
+	for {
+		by := next
+		if !l.jobsBy.IsZero() {
+			by = earlier(by, l.jobsBy)
+		}
+		select {
+		case <-ctx.Done():
+			return timer
+		case n := <-l.Bell.Heard:
+			l.bells.heard(time.Now(), n)
+			return bell
+		case <-l.Bell.turned:
+			return turned
+		case n := <-l.Bell.HeardJobs:
+			now := time.Now()
+			l.bells.heard(now, n)
+			if l.busy || l.bells.crowded(now) {
+				return crowded
+			}
+			if l.jobsBy.IsZero() {
+				l.jobsBy = now.Add(jobsFirst)
+			}
+		case <-time.After(time.Until(by)):
+			if by.Before(next) {
+				return jobs
+			}
+			return timer
+		}
 	}
-	if l.lookBy.IsZero() {
-		l.lookBy = now.Add(jobsFirst)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
 	}
-	return true
+	return b
 }
 
 // every is the longest pause between two looks.
@@ -126,7 +181,7 @@ func (l *Loop) once(ctx context.Context, rung bool, nextTick *time.Time) (Found,
 			l.traffic.begin()
 		}
 		f, err := l.window(ctx)
-		if l.busy = l.traffic.more(f.Events); l.busy {
+		if l.busy = l.traffic.more(f.all()); l.busy {
 			l.bells.bustle = time.Now()
 		}
 		if err == nil && !l.busy && !l.bells.crowded(time.Now()) {
@@ -146,18 +201,18 @@ func (l *Loop) window(ctx context.Context) (Found, error) {
 	l.wary = true
 	sum, err := l.Look(ctx, hushLen)
 	for end := time.Now().Add(windowLen); err == nil && time.Now().Before(end) && ctx.Err() == nil; {
-		pause(ctx, stride(sum.Events))
+		pause(ctx, stride(sum.all()))
 		var f Found
 		f, err = l.Look(ctx, 0)
-		sum.Events += f.Events
+		sum.add(f)
 	}
 	if err != nil {
 		return sum, err
 	}
-	if sum.Events == 0 {
+	if sum.all() == 0 {
 		l.bells.forget()
 	}
-	if l.windows++; l.windows%2 == 0 && sum.Events > 0 && l.Others != nil && l.Others() > 0 {
+	if l.windows++; l.windows%2 == 0 && sum.all() > 0 && l.Others != nil && l.Others() > 0 {
 		err = l.Bell.Ring(ctx)
 	}
 	return sum, err
@@ -169,7 +224,7 @@ func (l *Loop) rest(ctx context.Context, sum *Found) error {
 		return err
 	}
 	f, err := l.Look(ctx, 0)
-	sum.Events += f.Events
+	sum.add(f)
 	return err
 }
 

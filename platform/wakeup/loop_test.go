@@ -300,30 +300,35 @@ func TestLoopHushesACrowd(t *testing.T) {
 	})
 }
 
-// A bell of jobs does not look at once, since the jobs have been asked for: once a
-// moment later, however many follow each other; a crowd of them is a crowd.
-func TestBellsOfJobsLookLater(t *testing.T) {
+// A bell of jobs does not look, since the jobs have been asked for; what else it asks
+// for comes once a moment later, however many bells follow each other. A crowd of them is
+// a crowd.
+func TestBellsOfJobsLookForNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &days{}
+		var asked []time.Time
+		d.Jobs = func(context.Context) error { asked = append(asked, time.Now()); return nil }
 		_, stop := run(t, true, d)
-		time.Sleep(5 * time.Second) // it has come to rest
+		time.Sleep(5*time.Second + 100*time.Millisecond) // it has come to rest
 		synctest.Wait()
-		before, since := len(d.looks), time.Since(d.began)
+		d.mu.Lock()
+		before, hushed := len(d.looks), len(d.hush)
+		d.mu.Unlock()
+		since := time.Now()
 		for range 8 {
 			d.Bell.HeardJobs <- 1
 			time.Sleep(2 * time.Millisecond)
 		}
-		time.Sleep(100 * time.Microsecond)
+		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		d.mu.Lock()
-		var at []time.Duration
-		for _, l := range d.looks[before:] {
-			at = append(at, l-since)
-		}
-		hushed := len(d.hush)
+		after := len(d.looks)
 		d.mu.Unlock()
-		if len(at) < 2 || at[0] != jobsFirst {
-			t.Errorf("looks after bells each 2 ms: %v, the first after %v", at, jobsFirst)
+		if len(asked) != 3 || asked[0].Sub(since) != jobsFirst {
+			t.Errorf("after bells each 2 ms asked at %v; want three times, the first after %v", asked, jobsFirst)
+		}
+		if after != before {
+			t.Errorf("%d looks because of jobs", after-before)
 		}
 		d.Bell.HeardJobs <- crowd
 		synctest.Wait()

@@ -8,10 +8,10 @@ const (
 	soon       = 10 * time.Second       // … which is so long
 	windowLen  = 20 * time.Millisecond  // how long a look at a crowd takes
 	hushLen    = 200 * time.Millisecond // how long it keeps emitters silent
-	bustle     = 10                     // this many events in the last ten windows are worth another
+	bustle     = 24                     // this many events in the last ten windows are worth another: a crowd's
 	deafPoll   = 100 * time.Millisecond // the look's interval while LISTEN is not heard
 	firstRetry = time.Millisecond
-	jobsFirst  = 5 * time.Millisecond // a look because of jobs comes so long after they were asked for
+	jobsFirst  = 5 * time.Millisecond // what bells of jobs ask for beside the jobs comes so long after the first
 )
 
 // after is how long to wait before looking again when the last idle looks found
@@ -30,10 +30,10 @@ type traffic struct {
 	next  int
 }
 
-// begin gives a first window credit: a few events in it are enough for another.
+// begin gives a first window credit: six events in it are enough for another.
 func (t *traffic) begin() {
 	for i := range t.found {
-		t.found[i] = 1
+		t.found[i] = 2
 	}
 }
 

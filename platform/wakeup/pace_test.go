@@ -88,12 +88,12 @@ func TestTrafficOutlivesAMomentsStall(t *testing.T) {
 		found []int64
 		want  bool // another window after the last
 	}{
-		{"a first window with an event", []int64{1}, true},
-		{"a first window with none", []int64{0}, false},
+		{"a first window as of a crowd", []int64{6}, true},
+		{"a first window of fewer", []int64{5}, false},
 		{"much, and then nothing for a moment", []int64{20, 20, 0, 0, 0, 0}, true},
 		{"much, and then nothing for ten windows", []int64{20, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, false},
-		{"one a window", []int64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, true},
-		{"one each other window", []int64{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, false},
+		{"a crowd's share a window", []int64{3, 2, 2, 3, 2, 2, 3, 2, 2, 3, 2, 3}, true},
+		{"two a window", []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}, false},
 	} {
 		var w traffic
 		w.begin()

@@ -208,8 +208,15 @@ $$;
 -- the order of their turns are read, then what limits and policy say of them, then they
 -- are taken: what most admissions need none of costs them nothing. A snapshot from before
 -- the lock would not show what the one before admitted, so an isolated transaction is refused.
+-- limited says that there are limits: what ends may make room for what waits.
+do $$
+begin
+  if exists (select from pg_proc p where p.oid = to_regprocedure('pgmill.admit(text,text[],int,text[],jsonb)') and 'limited' <> all (p.proargnames)) then
+    drop function pgmill.admit(text, text[], int, text[], jsonb);
+  end if;
+end $$;
 create or replace function pgmill.admit(me text, topics text[], slots int, pools text[] default null, labels jsonb default null)
-returns table (claim bigint, job text, topic text, attempt int, input jsonb, scope text, trace_id text, deadline_at timestamptz, max_runtime interval)
+returns table (claim bigint, job text, topic text, attempt int, input jsonb, scope text, trace_id text, deadline_at timestamptz, max_runtime interval, limited boolean)
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan -- its statements take longer to plan than to run
 set enable_seqscan = off
@@ -237,7 +244,6 @@ declare
   numbered boolean; -- before last_seq was read: then others below last_seq may have higher numbers
   horizon pg_snapshot;
   oldest int; -- the age of the oldest transaction that may have put a job; null: not asked
-  limited boolean;
   keyed boolean;
 begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
@@ -326,7 +332,7 @@ begin
           left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
          cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid or oldest <= age(l.mark_xid::xid) as known) k
       )
-      select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, coalesce(j.max_runtime, o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*'))
+      select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, coalesce(j.max_runtime, o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*')), limited
         from claim c
         join pgmill.job j on j.id = c.args ->> 'job'
         left join pgmill.topic t on t.name = c.kind

@@ -88,7 +88,7 @@ func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) error 
 const jobsAdmit = `-- name: JobsAdmit :many
 select a.claim::bigint as claim, a.job::text as job, a.topic::text as topic, a.attempt::int as attempt, a.input::jsonb as input, a.scope::text as scope, a.trace_id::text as trace_id,
        coalesce((extract(epoch from least(a.deadline_at, clock_timestamp() + a.max_runtime) - clock_timestamp()) * 1000)::bigint, 0)::bigint as within_ms,
-       coalesce(a.deadline_at <= clock_timestamp() + a.max_runtime, a.deadline_at is not null)::boolean as by_deadline
+       coalesce(a.deadline_at <= clock_timestamp() + a.max_runtime, a.deadline_at is not null)::boolean as by_deadline, a.limited::boolean as limited
 from pgmill.admit($1, $2::text[], $3::int) a
 `
 
@@ -108,6 +108,7 @@ type JobsAdmitRow struct {
 	TraceID    string
 	WithinMs   int64
 	ByDeadline bool
+	Limited    bool
 }
 
 // The durations are counted by the database's clock; 0: the step's.
@@ -130,6 +131,7 @@ func (q *Queries) JobsAdmit(ctx context.Context, arg JobsAdmitParams) ([]JobsAdm
 			&i.TraceID,
 			&i.WithinMs,
 			&i.ByDeadline,
+			&i.Limited,
 		); err != nil {
 			return nil, err
 		}
