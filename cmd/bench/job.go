@@ -23,7 +23,7 @@ const benchTopic = "job.bench"
 
 var jobScenarios = []lab.Scenario{
 	{Name: "job:drain", Note: "tracked no-op jobs, a Run, 500 at once; limits=1: with limits of the topic and of each scope, which are not met", Defaults: map[string]int{"n": 50_000, "slots": 500, "conns": 32, "limits": 0}, Run: jobDrain(false)},
-	{Name: "job:drain_tx", Note: "one insert that commits with the job, a Handle", Defaults: map[string]int{"n": 20_000, "slots": 100, "conns": 32}, Run: jobDrain(true)},
+	{Name: "job:drain_tx", Note: "one insert that commits with the job, a Handle", Defaults: map[string]int{"n": 20_000, "slots": 100, "conns": 20}, Run: jobDrain(true)},
 	{Name: "job:drain_river", Note: "River at its best: 500 workers, FetchCooldown 1 ms", Defaults: map[string]int{"n": 50_000, "slots": 500}, Run: riverDrain},
 	{Name: "job:business", Note: "the same insert and nothing else, 16 clients", Defaults: map[string]int{"n": 20_000, "c": 16}, Run: jobBusiness},
 	{Name: "job:submit_many", Note: "mill.submit_jobs, 10,000 a call, c clients", Defaults: map[string]int{"n": 200_000, "c": 1}, Run: jobSubmitMany},

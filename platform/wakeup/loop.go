@@ -38,6 +38,7 @@ type Loop struct {
 	bells   bells
 	traffic traffic
 	busy    bool      // the last windows found enough to go on without bells
+	hushed  bool      // emitters are silent
 	wary    bool      // somebody may have emitted in silence and not committed yet
 	jobsBy  time.Time // bells of jobs ask for Jobs by then; zero: none does
 	windows int
@@ -85,11 +86,14 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 			continue
 		}
+		windows := l.windows
 		found, err := l.once(ctx, why == bell, &nextTick)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			say(err)
 			idle = max(idle+1, 8)
+		case l.windows > windows: // who was silent in it may commit later
+			idle = 0
 		case found.Events > 0 && l.wary && why == timer, found.all() > 0 && !l.Bell.Up(): // where some were silent there may be more
 			idle = 0
 		case found.Events == 0 && why == bell:
@@ -102,7 +106,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.wary = false
 		}
 		nextLook = time.Now().Add(after(idle, l.every()))
-		if l.busy { // the next window, before the silence runs out
+		if l.hushed && err == nil { // the next window, before the silence runs out
 			nextLook = earlier(nextLook, time.Now().Add(firstRetry))
 		}
 	}
@@ -184,7 +188,7 @@ func (l *Loop) once(ctx context.Context, rung bool, nextTick *time.Time) (Found,
 		if l.busy = l.traffic.more(f.all()); l.busy {
 			l.bells.bustle = time.Now()
 		}
-		if err == nil && !l.busy && !l.bells.crowded(time.Now()) {
+		if l.hushed = l.busy || l.bells.crowded(time.Now()); err == nil && !l.hushed {
 			err = l.rest(ctx, &f)
 		}
 		return f, err

@@ -300,6 +300,50 @@ func TestLoopHushesACrowd(t *testing.T) {
 	})
 }
 
+// A crowd of jobs that is over: as long as its emitters are silent somebody looks, and then
+// they may ring again.
+func TestACrowdOfJobsIsNotLeftInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &days{}
+		d.found = func(look int) (Found, error) { // some in each window, and fewer than a crowd
+			if look%25 == 0 {
+				return Found{Jobs: 1}, nil
+			}
+			return Found{}, nil
+		}
+		_, stop := run(t, true, d)
+		time.Sleep(5*time.Second + 100*time.Millisecond) // it has come to rest
+		synctest.Wait()
+		d.mu.Lock()
+		hushed, arms := len(d.hush), len(d.arms)
+		d.mu.Unlock()
+		d.Bell.HeardJobs <- crowd
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		stop()
+		if len(d.hush) == hushed {
+			t.Fatal("a crowd of jobs was not met by a window")
+		}
+		for i := hushed + 1; i < len(d.hush); i++ {
+			if gap := d.hush[i] - d.hush[i-1]; gap >= hushLen/2 {
+				t.Errorf("%v between two windows: a hush of %v may run out", gap, hushLen)
+			}
+		}
+		if len(d.arms) != arms+1 || d.arms[arms]-d.hush[len(d.hush)-1] > windowLen+10*time.Millisecond {
+			t.Errorf("armed at %v, hushed last at %v", d.arms[arms:], d.hush[len(d.hush)-1])
+		}
+		var steps []time.Duration // after the bell was armed
+		for _, at := range d.looks {
+			if len(d.arms) > arms && at > d.arms[arms] {
+				steps = append(steps, (at - d.arms[arms]).Round(time.Millisecond))
+			}
+		}
+		if len(steps) < 4 || steps[3] > 20*time.Millisecond {
+			t.Errorf("looks for who was silent and had not committed: %v after the bell was armed, want growing steps", steps)
+		}
+	})
+}
+
 // A bell of jobs does not look, since the jobs have been asked for; what else it asks
 // for comes once a moment later, however many bells follow each other. A crowd of them is
 // a crowd.
