@@ -17,6 +17,7 @@ import (
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/platformtest"
 	"github.com/pgmill/pgmill/platform/platformtest/fault"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // migrated is a server of the test's own with a migrated database.
@@ -362,17 +363,8 @@ func TestOldSnapshotDoesNotSlowTheCursor(t *testing.T) {
 	if first, last := p90[0], p90[3]; last > 3*first+0.1 {
 		t.Errorf("p90 went from %.3f s to %.3f s", first, last)
 	}
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	if _, err := conn.Exec(t.Context(), `set pgmill.holder_age = '1 second'`); err != nil {
-		t.Fatal(err)
-	}
-	var why []string
-	if err := conn.QueryRow(t.Context(), `select reasons from mill.health where component = 'vacuum'`).Scan(&why); err != nil || len(why) != 1 || why[0] != "old_snapshot" {
-		t.Errorf("vacuum: %v, %v", why, err)
+	if got := ask[string](t, pool, pgtest.HeldBack); got != "old_snapshot" {
+		t.Errorf("vacuum is not said to be held back: %q", got)
 	}
 	settled(t, pool, stop(), "a.old")
 }

@@ -104,3 +104,7 @@ func Role(t testing.TB, dsn string, groups ...string) (name, as string) {
 	u.User = url.UserPassword(name, password)
 	return name, u.String()
 }
+
+// HeldBack asks who keeps vacuum back, for longer than a second: the reasons of mill.health.
+const HeldBack = `with s as materialized (select set_config('pgmill.holder_age', '1 second', false))
+	select array_to_string(h.reasons, ' ') from s cross join mill.health h where h.component = 'vacuum'`
