@@ -22,7 +22,7 @@ const (
     return -1;
   end if;`
 	moveCursor = `insert into pgmill.cursor (subscription, shard, n, pos) values (name, no, at_n, to_pos);`
-	letGo      = `delete from pgmill.river_job where id = claim and state = 'running';`
+	letGo      = `delete from pgmill.river_job where id = claim and state::text = 'running';`
 )
 
 var mutants = []mutant{
