@@ -230,6 +230,9 @@ begin
   select least((select ceil(extract(epoch from min(s.next_retry_at) - now()) * 1000)::bigint
                   from pgmill.shard s where s.next_retry_at > now()),
                (select ceil(extract(epoch from min(w.due_at) - now()) * 1000)::bigint from pgmill.job_waiting w where w.due_at > now() and w.due_at < 'infinity'),
+               (select ceil(extract(epoch from min(i.last_seen + i.ttl) - now()) * 1000)::bigint + 1
+                  from pgmill.instance i where i.kind = 'worker' and i.id <> me and i.deregistered_at is null and i.last_seen + i.ttl > now()),
+               (select ceil(extract(epoch from min(l.until) - now()) * 1000)::bigint from pgmill.job_lease l where l.until > now()),
                pgmill.schedule_ms(me)) into next_due_ms;
   select count(*) into others
     from pgmill.instance i where i.kind = 'worker' and i.id <> me and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at);
