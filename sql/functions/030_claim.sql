@@ -213,17 +213,22 @@ create or replace procedure pgmill.tick(me text, seen bigint, listening boolean,
 language plpgsql
 as $$
 begin
+  perform set_config('jit', 'off', true); -- without statistics costs look as if it paid
   if listening then
     perform pgmill.arm(false);
   end if;
   select l.advanced, l.head, l.types into advanced, head, types from pgmill.look(seen, 0) l;
   commit;
+  perform set_config('jit', 'off', true);
   rescued := pgmill.rescue(me);
   commit;
+  perform set_config('jit', 'off', true);
   rescued := rescued + pgmill.sweep_jobs(me);
   commit;
+  perform set_config('jit', 'off', true);
   perform pgmill.remove_lanes();
   commit;
+  perform set_config('jit', 'off', true);
   perform pgmill.finish_reshard(r.subscription) from pgmill.reshard r;
   select d.claims into claims from pgmill.derive_claims() d;
   perform pgmill.doze();
