@@ -265,7 +265,6 @@ $$;
 -- What a poll does for jobs: rescue, what is due or too late, limits that have room.
 create or replace function pgmill.sweep_jobs(me text) returns int
 language plpgsql volatile
-set enable_seqscan = off
 as $$
 declare
   rescued int := 0;
