@@ -334,7 +334,11 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	loop.Answer = func(ctx context.Context) (wakeup.Found, error) {
 		return w.look(ctx, feed, engine, jobs, claims, engine.Look)
 	}
-	loop.Jobs = jobs.Cancelled
+	loop.Jobs = func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, w.patience()) // as a look (F42)
+		defer cancel()
+		return jobs.Cancelled(ctx)
+	}
 	loop.Tick = func(ctx context.Context) (wakeup.Found, error) {
 		return w.tick(ctx, control, bell, feed, engine, schedules, jobs, claims)
 	}

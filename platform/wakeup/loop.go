@@ -180,7 +180,7 @@ func (l *Loop) once(ctx context.Context, rung bool, nextTick *time.Time) (Found,
 		}
 		return f, err
 	}
-	if l.busy || l.bells.crowded(time.Now()) {
+	if l.busy || l.hushed || l.bells.crowded(time.Now()) {
 		if !l.busy {
 			l.traffic.begin()
 		}
