@@ -107,6 +107,37 @@ func TestJobOutlivesItsLane(t *testing.T) {
 	}
 }
 
+// A lane's first two rows, of a submit and of a poll beside it, are both out of the way of
+// who writes behind the one that is there.
+func TestOpeningALaneTwiceIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'me', '1 h')`)
+	begin := func() pgx.Tx {
+		tx, err := w.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tx.Rollback(context.Background()) })
+		return tx
+	}
+	submit, poll, visit := begin(), begin(), begin()
+	for _, q := range []struct {
+		tx  pgx.Tx
+		sql string
+	}{
+		{submit, `select mill.submit_job('job.lane', options => '{"scope": "org:a"}')`},
+		{poll, `select pg_current_xact_id(), pgmill.open_lane('job.lane', 1::smallint, '', 'org:a', true)`},
+		{submit, `commit`},
+		{visit, `set local lock_timeout = '2 s'`},
+		{visit, `select from pgmill.admit('me', '{job.lane}', 1)`},
+	} {
+		if _, err := q.tx.Exec(t.Context(), q.sql); err != nil {
+			t.Fatalf("%s: %v", q.sql, err)
+		}
+	}
+}
+
 // Submitters race the removal, some of them roll back, and hosts: no job is left waiting
 // without a lane, and in the end no lane is left.
 func TestLanesAreRemovedUnderTraffic(t *testing.T) {

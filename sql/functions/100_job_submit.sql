@@ -38,8 +38,8 @@ $$;
 -- A lane is open when it has a row, and the newest is not a closed one's (mark below 0,
 -- see pgmill.remove_lanes). It is made, or opened again, by who first needs it; if another
 -- transaction is at it and has not committed, false: nobody waits for that one. Those
--- that commit at once (mine) make it beside that, so that it opens within a poll. False,
--- too, in a transaction whose snapshot is older than its number may be. The caller has a
+-- that commit at once (mine) make it beside that, so that it opens within a poll. Each
+-- such row is far above the newest, where the next admission does not write. False, too, in a transaction whose snapshot is older than its number may be. The caller has a
 -- number, and forces generic plans: these statements take longer to plan than to run.
 create or replace function pgmill.open_lane(topic text, priority smallint, demand text, scope text, mine boolean default false) returns boolean
 language plpgsql volatile
@@ -65,7 +65,7 @@ begin
     mine := false;
   end if;
   insert into pgmill.lane (topic, priority, demand, scope, n, vt, low)
-  values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, coalesce(newest.n + 1000000 * (1 + mine::int), mine::int), coalesce(newest.vt, 0), coalesce(newest.low, 0))
+  values (open_lane.topic, open_lane.priority, open_lane.demand, open_lane.scope, coalesce(newest.n, 0) + 1000000 * (1 + mine::int), coalesce(newest.vt, 0), coalesce(newest.low, 0))
   on conflict do nothing;
   return true;
 end $$;
