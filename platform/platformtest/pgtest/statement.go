@@ -60,6 +60,21 @@ func Explain(t testing.TB, db DB, query string) (plan string, pages int) {
 	return plan, hit + read
 }
 
+// Fetched runs a statement and answers how many pages of pgmill's tables and their indexes
+// it looked at. Those of the catalog do not count: how often that is read again is the
+// server's affair.
+func Fetched(t testing.TB, conn *pgx.Conn, statement string) (pages int) {
+	t.Helper()
+	for _, s := range []string{`select pg_stat_force_next_flush()`, `begin`, statement} {
+		Exec(t, conn, s)
+	}
+	if err := conn.QueryRow(t.Context(), `select coalesce(sum(pg_stat_get_xact_blocks_fetched(oid)), 0) from pg_class where relnamespace = 'pgmill'::regnamespace`).Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	Exec(t, conn, `commit`)
+	return pages
+}
+
 // Session is a connection of its own in an open transaction, which the end of the
 // test rolls back if it is still open. It goes past a pooler. options are begin's.
 func Session(t testing.TB, dsn string, options ...string) *pgx.Conn {
