@@ -34,7 +34,7 @@ func (w *Worker) look(ctx context.Context, feed *outbox.Feed, engine *subscripti
 			return wakeup.Found{}, err
 		}
 	}
-	return wakeup.Found{Events: news.Head - before, Jobs: jobs.Fetched(), Busy: news.Advanced < 0}, jobs.Cancelled(ctx)
+	return wakeup.Found{Events: news.Head - before, Jobs: jobs.Fetched(), Busy: news.Advanced < 0}, nil
 }
 
 // askJobs makes the host claim jobs, if it has steps.
@@ -87,9 +87,6 @@ func (w *Worker) tick(ctx context.Context, control *pgxpool.Pool, bell *wakeup.B
 		engine.Derived(derived)
 	}
 	askJobs(jobs, claims)
-	if err := jobs.Cancelled(ctx); err != nil {
-		return wakeup.Found{}, err
-	}
 	f := wakeup.Found{Events: head - before, Jobs: jobs.Fetched(), Busy: advanced < 0}
 	if nextMs != nil && *nextMs <= 0 {
 		ticks, moved, err := schedules.Sweep(ctx)

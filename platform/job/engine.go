@@ -41,9 +41,7 @@ type Engine struct {
 	stopped, done chan struct{}
 
 	fetched atomic.Int64
-	limited atomic.Bool  // the last jobs are of topics or scopes with limits
-	asked   atomic.Int64 // when it was last asked who was cancelled: ns since began
-	began   time.Time
+	limited atomic.Bool // the last jobs are of topics or scopes with limits
 	mu      sync.Mutex
 	tasks   map[int64]*task // claims fetched and not yet settled
 	early   map[int64]bool  // cancelled before their fetch had come back
@@ -71,7 +69,6 @@ func (e *Engine) Init() {
 		e.steps[s.Topic] = s
 	}
 	e.tasks, e.early = map[int64]*task{}, map[int64]bool{}
-	e.began = time.Now()
 	e.ends = make(chan end, 2*e.Slots)
 	e.stopped, e.done = make(chan struct{}), make(chan struct{})
 }
@@ -181,17 +178,11 @@ func (e *Engine) Running() int {
 // Any reports whether there are steps here at all.
 func (e *Engine) Any() bool { return len(e.steps) > 0 }
 
-// askPause is the least time between two questions who was cancelled: looks may follow
-// each other by the millisecond.
-const askPause = 100 * time.Millisecond
-
 // Cancelled ends the contexts of jobs that somebody cancelled.
 func (e *Engine) Cancelled(ctx context.Context) error {
-	now := int64(time.Since(e.began))
-	if last := e.asked.Load(); e.Running() == 0 || last != 0 && now-last < int64(askPause) {
+	if e.Running() == 0 {
 		return nil
 	}
-	e.asked.Store(now)
 	ids, err := db.New(e.Control).JobsCancelled(ctx, e.Instance)
 	if err != nil {
 		return fmt.Errorf("look for cancelled jobs: %w", err)

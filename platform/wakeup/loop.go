@@ -25,7 +25,8 @@ type Loop struct {
 	Look func(ctx context.Context, hush time.Duration) (Found, error)
 	// Answer is a look because the bell rang, so that there is something. nil: Look.
 	Answer func(ctx context.Context) (Found, error)
-	// Jobs is what bells of jobs ask for a moment later, beside the jobs themselves. nil: nothing.
+	// Jobs is asked a moment after each bell, look and poll: who was cancelled. Between two
+	// such questions is a pause; one that falls into it comes at its end. nil: nothing.
 	Jobs func(ctx context.Context) error
 	Tick func(ctx context.Context) (Found, error) // everything a poll does
 	Arm  func(ctx context.Context) error          // ends a hush
@@ -40,7 +41,8 @@ type Loop struct {
 	busy    bool      // the last windows found enough to go on without bells
 	hushed  bool      // emitters are silent
 	wary    bool      // somebody may have emitted in silence and not committed yet
-	jobsBy  time.Time // bells of jobs ask for Jobs by then; zero: none does
+	jobsBy  time.Time // Jobs is asked then; zero: no need
+	asked   time.Time // when Jobs was asked last
 	windows int
 }
 
@@ -78,16 +80,15 @@ func (l *Loop) Run(ctx context.Context) error {
 		case turned:
 			continue
 		case jobs:
-			l.jobsBy = time.Time{}
-			if l.Jobs != nil {
-				if err := l.Jobs(ctx); err != nil && ctx.Err() == nil {
-					say(err)
-				}
+			l.jobsBy, l.asked = time.Time{}, time.Now()
+			if err := l.Jobs(ctx); err != nil && ctx.Err() == nil {
+				say(err)
 			}
 			continue
 		}
 		windows := l.windows
 		found, err := l.once(ctx, why == bell, &nextTick)
+		l.askJobs()
 		switch {
 		case err != nil && ctx.Err() == nil:
 			say(err)
@@ -119,7 +120,7 @@ const (
 	timer reason = iota
 	bell
 	crowded // jobs come in such numbers that a look is for them, too
-	jobs    // what bells of jobs asked for is due
+	jobs    // Jobs is to be asked
 	turned  // LISTEN begins or ceases to be heard
 )
 
@@ -144,14 +145,21 @@ func (l *Loop) wait(ctx context.Context, next time.Time) reason {
 			if l.busy || l.bells.crowded(now) {
 				return crowded
 			}
-			if l.jobsBy.IsZero() {
-				l.jobsBy = now.Add(jobsFirst)
-			}
+			l.askJobs()
 		case <-time.After(time.Until(by)):
 			if by.Before(next) {
 				return jobs
 			}
 			return timer
+		}
+	}
+}
+
+func (l *Loop) askJobs() {
+	if l.Jobs != nil && l.jobsBy.IsZero() {
+		l.jobsBy = time.Now().Add(jobsFirst)
+		if next := l.asked.Add(jobsPause); l.jobsBy.Before(next) {
+			l.jobsBy = next
 		}
 	}
 }

@@ -11,7 +11,8 @@ const (
 	bustle     = 24                     // this many events in the last ten windows are worth another: a crowd's
 	deafPoll   = 100 * time.Millisecond // the look's interval while LISTEN is not heard
 	firstRetry = time.Millisecond
-	jobsFirst  = 5 * time.Millisecond // what bells of jobs ask for beside the jobs comes so long after the first
+	jobsFirst  = 5 * time.Millisecond   // who was cancelled is asked so long after a bell or a look
+	jobsPause  = 100 * time.Millisecond // … and so long after it was asked
 )
 
 // after is how long to wait before looking again when the last idle looks found
