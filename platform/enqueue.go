@@ -32,8 +32,8 @@ type NewJob struct {
 	Labels          map[string]string // shown, never a demand
 	Placement       map[string]string // labels that the worker must have
 	Requires        []string          // what the pool must offer
-	PreferredPool   string
-	PreferredWorker string
+	PreferredPool   string            // one of the topic's
+	PreferredWorker string            // others have the job while that one does not live, or may not run it
 	TraceID         string // "" means a new one
 }
 

@@ -42,7 +42,7 @@ const (
 	ReasonDeadline            Reason = "deadline"                 // a job's deadline passed
 	ReasonCancelled           Reason = "cancelled"                // somebody cancelled the job
 	ReasonLateResult          Reason = "late_result"              // a result came for a job that had ended; it changed nothing
-	ReasonNoPoolMapping       Reason = "no_pool_mapping"          // no step, worker or pool has ever been known for the topic
+	ReasonNoPoolMapping       Reason = "no_pool_mapping"          // no step, worker or pool has ever been known for the topic, or none of its pools is what the job asks for
 	ReasonNoWorkers           Reason = "no_workers"               // no live worker meets what the job asks for
 	ReasonQueued              Reason = "queued"                   // it is next in line: who may run it has not looked yet
 	ReasonPoolOverloaded      Reason = "pool_overloaded"          // those that may run it are full, for two seconds or more

@@ -21,14 +21,14 @@ type echoed struct {
 	N int64 `json:"n"`
 }
 
-// desk is a person at a terminal, with a host that has two steps.
+// desk is a person at a terminal, with a host that has three steps.
 type desk struct {
 	*testing.T
 	url  string
 	pool *pgxpool.Pool
 }
 
-func newDesk(t *testing.T) desk {
+func newDesk(t *testing.T, args ...string) desk {
 	t.Helper()
 	reg := platform.NewRegistry()
 	for _, s := range []platform.Function{
@@ -45,7 +45,7 @@ func newDesk(t *testing.T) desk {
 		}
 	}
 	dsn := platformtest.DSN(t)
-	d := desk{t, platformtest.Serve(t, dsn, reg), platformtest.Pool(t, dsn)}
+	d := desk{t, platformtest.Serve(t, dsn, reg, args...), platformtest.Pool(t, dsn)}
 	platformtest.WaitFor(t, d.pool, `select exists (select from mill.functions where name = 'job.t.echo' and live_hosts > 0)`)
 	return d
 }
@@ -175,11 +175,34 @@ func TestWorkersAtTheTerminal(t *testing.T) {
 	d.shows(d.types(6, "worker", "complete", id, "1-wrong"), "lease_lost")
 	d.shows(d.types(0, "worker", "complete", id, token, "--output", `{"b": 2}`), "SUCCEEDED")
 	d.shows(d.types(0, "worker", "run", "--topic", "job.t.hand", "--jobs", "1", "--", "sh", "-c", "cat; echo $PGMILL_ATTEMPT"), "complete: SUCCEEDED")
+	d.types(0, "worker", "claim", "--pools", "gpu,tpu", "--labels", "zone=a", "--name", "w9") // there is nothing yet
+	d.shows(d.types(0, "worker", "list"), "host  ", "w9", "outside", "gpu,tpu", "zone=a")
+	id = d.submits("--topic", "job.t.hand", "--placement", "zone=b")
+	d.types(0, "worker", "run", "--topic", "job.t.hand", "--labels", "zone=b", "--jobs", "1", "--", "cat")
+	d.shows(d.types(0, "job", "get", id), "SUCCEEDED")
 	for script, want := range map[string]string{"exit 65": "worker.exit_65", "echo '[1, 2]'": "[1,2]", "echo plain": "plain"} {
 		id := d.submits("--topic", "job.t.run", "--idempotency-key", script)
 		d.types(0, "worker", "run", "--topic", "job.t.run", "--jobs", "1", "--", "sh", "-c", script)
 		d.shows(d.types(0, "job", "get", id), want)
 	}
+}
+
+// A host says what it is of and what it has when it starts, and takes jobs by that.
+func TestAHostOfAPool(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "--pools", "p", "--labels", "zone=a,disk=ssd")
+	file := filepath.Join(t.TempDir(), "pools.json")
+	if err := os.WriteFile(file, []byte(`{"topics": {"job.t.echo": "p", "job.t.fail": "q"}, "pools": {"p": {"requires": ["gpu"]}, "q": {}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.types(0, "pools", "set", "-f", file)
+	elsewhere := d.submits("--topic", "job.t.fail")
+	nowhere := d.submits("--topic", "job.t.echo", "--input", `{"n": 1}`, "--placement", "zone=b")
+	d.shows(d.types(0, "job", "submit", "--topic", "job.t.echo", "--input", `{"n": 1}`, "--requires", "gpu", "--placement", "zone=a", "--wait"), "SUCCEEDED")
+	for _, id := range []string{elsewhere, nowhere} {
+		d.shows(d.types(0, "job", "get", id), "PENDING", "no_workers")
+	}
+	d.shows(d.types(0, "worker", "list"), "host", "disk=ssd,zone=a", "job.t.echo")
 }
 
 // A cancel stops the command; told to stop, the worker gives its job back.

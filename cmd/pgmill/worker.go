@@ -3,17 +3,21 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pgmill/pgmill/platform/client"
 )
 
 func (p *program) workerCommand() *cobra.Command {
 	return group("worker", "Do jobs outside of a host: by a command, or by hand",
-		p.workerRun(), p.workerClaim(), p.workerHeartbeat(), p.workerReport("complete"), p.workerReport("fail"), p.workerReport("progress"), p.workerReport("release"))
+		p.workerList(), p.workerRun(), p.workerClaim(), p.workerHeartbeat(), p.workerReport("complete"), p.workerReport("fail"), p.workerReport("progress"), p.workerReport("release"))
 }
 
 // workerName is this worker's name unless one is given.
@@ -25,14 +29,54 @@ func workerName() string {
 	return fmt.Sprintf("%.60s-%d", name, os.Getpid())
 }
 
+// claimFlags are what a worker takes jobs by.
+func claimFlags(flags *pflag.FlagSet, c *client.Claim) {
+	flags.StringSliceVar(&c.Topics, "topic", nil, "what it can do")
+	flags.StringSliceVar(&c.Pools, "pools", nil, "the pools that it is of; without --topic it takes all topics that go to them")
+	flags.StringToStringVar(&c.Labels, "labels", nil, "a=b,…; what placements may ask for")
+	flags.StringVar(&c.Worker, "name", workerName(), "the worker's name")
+}
+
+func (p *program) workerList() *cobra.Command {
+	var limit int
+	var cursor string
+	cmd := &cobra.Command{Use: "list", Short: "List the hosts and workers that live", Args: cobra.NoArgs}
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many on a page, at most 500")
+	cmd.Flags().StringVar(&cursor, "cursor", "", "go on where a page ended")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		page, err := p.api.Workers(cmd.Context(), limit, cursor)
+		if err != nil {
+			return err
+		}
+		if page.NextCursor != nil && p.output == "table" {
+			fmt.Fprintf(p.stderr, "more: --cursor %s\n", *page.NextCursor)
+		}
+		return show(p, page, page.Items, []column[client.Worker]{
+			{"WORKER", func(w client.Worker) any { return w.ID }}, {"KIND", func(w client.Worker) any { return w.Kind }}, {"TENANT", func(w client.Worker) any { return w.Tenant }},
+			{"POOLS", func(w client.Worker) any { return strings.Join(w.Pools, ",") }}, {"LABELS", func(w client.Worker) any { return labelText(w.Labels) }},
+			{"TOPICS", func(w client.Worker) any { return strings.Join(w.Topics, ",") }}, {"JOBS", func(w client.Worker) any { return w.ActiveJobs }},
+			{"SEEN", func(w client.Worker) any { return at(w.UpdatedAt) }},
+		})
+	}
+	return cmd
+}
+
+// labelText is labels as a person writes them.
+func labelText(labels map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		all = append(all, name+"="+labels[name])
+	}
+	return strings.Join(all, ",")
+}
+
 func (p *program) workerClaim() *cobra.Command {
 	var c client.Claim
 	var n int64
 	var lease, wait time.Duration
-	cmd := &cobra.Command{Use: "claim --topic TOPIC", Short: "Claim jobs; prints their ids, tokens and inputs", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "claim --topic TOPIC | --pools POOL", Short: "Claim jobs; prints their ids, tokens and inputs", Args: cobra.NoArgs}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&c.Topics, "topic", nil, "what it can do")
-	flags.StringVar(&c.Worker, "name", workerName(), "the worker's name")
+	claimFlags(flags, &c)
 	flags.Int64VarP(&n, "count", "n", 1, "how many at the most")
 	flags.DurationVar(&lease, "lease", time.Minute, "how long a claim is good for without a heartbeat")
 	flags.DurationVar(&wait, "wait", 0, "wait so long for a job, at most 30s")

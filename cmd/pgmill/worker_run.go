@@ -30,7 +30,7 @@ type worker struct {
 func (p *program) workerRun() *cobra.Command {
 	w := &worker{}
 	var slots, jobs int
-	cmd := &cobra.Command{Use: "run --topic TOPIC -- COMMAND [ARG…]", Short: "Run a command for each job: the input on its standard input, the output from its standard output",
+	cmd := &cobra.Command{Use: "run --topic TOPIC | --pools POOL -- COMMAND [ARG…]", Short: "Run a command for each job: the input on its standard input, the output from its standard output",
 		Long: `Run a command for each job. It gets the input as JSON on its standard input and the variables
 PGMILL_JOB_ID, PGMILL_TOPIC and PGMILL_ATTEMPT; what it prints is the output (a text that is no
 JSON becomes {"stdout": …}). Exit code 0 completes the job, 65 fails it for good, any other
@@ -39,8 +39,7 @@ or this program is told to stop, the command gets SIGTERM and five seconds; what
 done is given back.`,
 		Args: cobra.MinimumNArgs(1)}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&w.claim.Topics, "topic", nil, "what it can do")
-	flags.StringVar(&w.claim.Worker, "name", workerName(), "the worker's name")
+	claimFlags(flags, &w.claim)
 	flags.DurationVar(&w.lease, "lease", 30*time.Second, "how long a claim outlives this program")
 	flags.IntVar(&slots, "slots", 1, "jobs at once")
 	flags.IntVar(&jobs, "jobs", 0, "stop after so many (0: never)")

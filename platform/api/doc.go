@@ -7,4 +7,7 @@
 // A key has a name for the audit, one scope ('*': all) and a role. Another scope's job
 // does not exist. Bodies are read strictly (body.go) and inputs pass through as they
 // came: no number is read into a float.
+//
+// GET /api/v1/workers is read from the leases, so the dead are not in it. /api/v1/status
+// is not here: it is the control plane's.
 package api

@@ -87,6 +87,7 @@ func (s *Server) item(c echo.Context, b client.Submit, ignored *[]string) (map[s
 	}
 	b.PrincipalID = cmp.Or(b.PrincipalID, c.Request().Header.Get("X-Principal-Id"))
 	b.ActorID = cmp.Or(b.ActorID, b.PrincipalID)
+	b.PreferredPool = cmp.Or(b.PreferredPool, b.Labels["preferred_pool"])
 	b.PreferredWorker = cmp.Or(b.PreferredWorker, b.Labels["preferred_worker_id"])
 	for k, v := range b.Labels {
 		if place, ok := strings.CutPrefix(k, "place."); ok {

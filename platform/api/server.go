@@ -35,11 +35,12 @@ const (
 	work    right = "do jobs"
 
 	configure right = "see and change the configuration"
+	oversee   right = "see who does jobs"
 )
 
 // roles are what a key may be.
 var roles = map[string][]right{
-	"admin":    {read, submit, operate, work, configure},
+	"admin":    {read, submit, operate, work, configure, oversee},
 	"operator": {read, submit, operate},
 	"approver": {read},
 	"viewer":   {read},
@@ -75,6 +76,9 @@ func (s *Server) Mount(e *echo.Echo) {
 		{http.MethodPut, "/api/v1/config/pools", configure, s.setDocument("pools")},
 		{http.MethodGet, "/api/v1/config/timeouts", configure, s.getDocument("timeouts")},
 		{http.MethodPut, "/api/v1/config/timeouts", configure, s.setDocument("timeouts")},
+
+		{http.MethodGet, "/api/v1/workers", oversee, s.listWorkers},
+		{http.MethodGet, "/api/v1/workers/page", oversee, s.pageWorkers},
 
 		{http.MethodPost, "/api/v1/worker/claim", work, s.claim},
 		{http.MethodPost, "/api/v1/worker/heartbeat", work, s.heartbeat},

@@ -25,9 +25,9 @@ func (s *Server) claim(c echo.Context) error {
 	if body.WaitMs < 0 || body.WaitMs > maxWait {
 		return badField("wait_ms", "0 to 30000")
 	}
-	p := db.APIClaimParams{Worker: body.Worker, Topics: body.Topics, N: 1, LeaseSecs: 60}
-	if p.Topics == nil {
-		p.Topics = []string{}
+	p := db.APIClaimParams{Worker: body.Worker, Topics: body.Topics, N: 1, LeaseSecs: 60, Pools: body.Pools}
+	if body.Labels != nil {
+		p.Labels, _ = json.Marshal(body.Labels)
 	}
 	for _, n := range []struct {
 		name string

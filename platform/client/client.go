@@ -175,6 +175,11 @@ func (c *Client) Claim(ctx context.Context, claim Claim) (out Claimed, err error
 	return out, c.call(ctx, http.MethodPost, "/api/v1/worker/claim", claim, &out)
 }
 
+// Workers is a page of the hosts and workers that live, by their id.
+func (c *Client) Workers(ctx context.Context, limit int, cursor string) (out Page[Worker], err error) {
+	return out, c.call(ctx, http.MethodGet, "/api/v1/workers/page"+query("limit", number(limit), "cursor", cursor), nil, &out)
+}
+
 // Heartbeat renews leases.
 func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) (out Renewed, err error) {
 	return out, c.call(ctx, http.MethodPost, "/api/v1/worker/heartbeat", h, &out)

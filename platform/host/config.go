@@ -41,6 +41,10 @@ type Config struct {
 	MaxClaims int
 	// MaxJobs bounds the jobs worked on at once: 100.
 	MaxJobs int
+	// Pools are those whose jobs are taken; empty means those of all its steps' topics.
+	Pools []string
+	// Labels are what placements of jobs may ask for.
+	Labels map[string]string
 	// DataDir is the private Postgres's; "" means pg.PrivateOptions' default.
 	DataDir string
 	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key: as the profile

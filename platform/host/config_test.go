@@ -111,12 +111,13 @@ func TestConfigOfTheEnvironment(t *testing.T) {
 	secret := textFile(t, "dsn", "postgres://ann:pw@db/app\n")
 	c, err := loadConfig(sources{environ: []string{
 		"PGMILL_PROFILE=single-db-pilot", "DATABASE_URL_FILE=" + secret, "PGMILL_LISTEN_URL=postgres://direct/app", "PGMILL_LEASE_TTL_SECS=7",
-		"PGMILL_MIGRATE=true", "PGMILL_TEST_DSN=x", "PGMILL_PG_BIN=/usr/bin", "HOME=/root",
+		"PGMILL_MIGRATE=true", "PGMILL_POOLS=gpu, tpu", "PGMILL_LABELS=zone=a, disk=a=b c", "PGMILL_TEST_DSN=x", "PGMILL_PG_BIN=/usr/bin", "HOME=/root",
 	}}, platform.NewRegistry(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Database != "postgres://ann:pw@db/app" || c.Direct() != "postgres://direct/app" || c.LeaseTTL != 7*time.Second || !c.Migrate {
+	if c.Database != "postgres://ann:pw@db/app" || c.Direct() != "postgres://direct/app" || c.LeaseTTL != 7*time.Second || !c.Migrate ||
+		fmt.Sprint(c.Pools, c.Labels) != "[gpu tpu] map[disk:a=b c zone:a]" {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -181,6 +182,10 @@ func TestConfigFaultsOneByOne(t *testing.T) {
 		env  []string
 		want string
 	}{
+		{"a pool that is no name", []string{"--pools", "gpu", "--pools", "a/b"}, nil, "--pools: write names of letters, digits and _.-"},
+		{"no pool at all", []string{"--pools", ","}, nil, "--pools: write names"},
+		{"a label without a value", nil, []string{"PGMILL_LABELS=zone=a,disk"}, "PGMILL_LABELS: write name=value"},
+		{"a label twice", []string{"--labels", "zone=a", "--labels", "zone=b"}, nil, "--labels: write name=value, with commas, each name once"},
 		{"a pilot without a database", []string{"--profile", "single-db-pilot"}, nil, "no database: profile single-db-pilot needs one; set DATABASE_URL"},
 		{"a profile that is none", nil, []string{"PGMILL_PROFILE=lcal"}, `no profile "lcal"; did you mean local?`},
 		{"two profiles", []string{"--profile", "local", "--profile-file", "x"}, nil, "profile and profile-file are both set"},

@@ -16,7 +16,8 @@ func newRuntime(cfg Config, reg *platform.Registry, log *slog.Logger, m *metrics
 		some = reg
 	}
 	w := &Worker{Database: cfg.Database, ListenURL: cfg.ListenURL, Registry: some, Log: log, Profile: cfg.Profile.Name, Version: Version(),
-		LeaseTTL: cfg.LeaseTTL, Grace: cfg.Grace, Poll: cfg.PollInterval, MaxConns: cfg.MaxConns, MaxClaims: cfg.MaxClaims, MaxJobs: cfg.MaxJobs, Retention: cfg.Retention, metrics: m}
+		LeaseTTL: cfg.LeaseTTL, Grace: cfg.Grace, Poll: cfg.PollInterval, MaxConns: cfg.MaxConns, MaxClaims: cfg.MaxClaims, MaxJobs: cfg.MaxJobs,
+		Pools: cfg.Pools, Labels: cfg.Labels, Retention: cfg.Retention, metrics: m}
 	w.once.Do(w.defaults) // probes ask from now on
 	return &hostRuntime{w}
 }

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pgmill/pgmill/platform/api"
 )
@@ -86,10 +88,18 @@ var settings = []setting{
 	{key: "max_jobs", env: "PGMILL_MAX_JOBS", flag: "max-jobs", preset: "100", kind: count(1, 10_000),
 		usage: "jobs this host works on at once at the most",
 		set:   func(c *Config, v any) { c.MaxJobs = v.(int) }},
+	{key: "pools", env: "PGMILL_POOLS", flag: "pools", kind: pools,
+		usage: "pools whose jobs this host takes (none: its steps' jobs wherever they go, but none that asks for a pool or what one offers)",
+		set:   func(c *Config, v any) { c.Pools = v.([]string) }},
+	{key: "labels", env: "PGMILL_LABELS", flag: "labels", kind: pairs,
+		usage: "name=value, … that placements of jobs may ask for",
+		set:   func(c *Config, v any) { c.Labels = v.(map[string]string) }},
 	{key: "migrate", env: "PGMILL_MIGRATE", flag: "migrate", kind: yesNo,
 		usage: "migrate the database before serving (none: as the profile says)",
 		set:   func(c *Config, v any) { c.Migrate = v.(bool) }},
 }
+
+var poolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // settingBy finds a setting by one of its names.
 func settingBy(name func(setting) string, want string) (setting, bool) {
@@ -105,6 +115,28 @@ var (
 	list = kind{name: "names", isList: true, parse: func(text string) (any, error) {
 		names := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 		return names, nil
+	}}
+	pools = kind{name: "names", isList: true, parse: func(text string) (any, error) {
+		names, _ := list.parse(text)
+		all := names.([]string)
+		if len(all) == 0 || len(all) > 100 || slices.ContainsFunc(all, func(name string) bool { return !poolName.MatchString(name) }) {
+			return nil, fmt.Errorf("write names of letters, digits and _.-, with commas, at most 100")
+		}
+		return all, nil
+	}}
+	pairs = kind{name: "name=value", isList: true, parse: func(text string) (any, error) {
+		all := map[string]string{}
+		for pair := range strings.SplitSeq(text, ",") {
+			name, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+			if _, twice := all[name]; !ok || twice || name == "" || utf8.RuneCountInString(name) > 100 || utf8.RuneCountInString(value) > 256 {
+				return nil, fmt.Errorf("write name=value, with commas, each name once, names of at most 100 characters and values of 256")
+			}
+			all[name] = value
+		}
+		if len(all) > 50 {
+			return nil, fmt.Errorf("write at most 50 labels")
+		}
+		return all, nil
 	}}
 	yesNo = kind{name: "bool", isSwitch: true, parse: func(text string) (any, error) {
 		b, err := strconv.ParseBool(text)

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,6 +45,12 @@ type Worker struct {
 	MaxConns  int           // handlers' connections; 0 means 20
 	MaxClaims int           // shards held at once; 0 means 100
 	MaxJobs   int           // jobs worked on at once; 0 means 100
+	// Pools are those whose jobs it takes, of the topics that go to them. Without any it takes
+	// its topics' jobs wherever they go, but none that asks for a pool or what one offers.
+	Pools []string
+	// Labels are what the placement of a job may ask for; without any it takes no job that
+	// has a placement.
+	Labels map[string]string
 	// Retention is how long clean-ups keep rows, by platform.Cleanup.Key; what it lacks
 	// is the declaration's.
 	Retention map[string]time.Duration
@@ -63,6 +70,15 @@ type Worker struct {
 	lastTick atomic.Int64 // monotonic-ish: nanoseconds since start of the last tick that worked
 	lastTurn atomic.Int64 // the same of the loop's last turn, whether it worked or not; 0: none yet
 	started  time.Time
+}
+
+// labels is Labels for the database; nil: none.
+func (w *Worker) labels() json.RawMessage {
+	if len(w.Labels) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(w.Labels) // texts only
+	return raw
 }
 
 // ID is the instance's id; "" before it has registered.
@@ -145,6 +161,9 @@ func (w *Worker) defaults() {
 	w.Poll = cmp.Or(w.Poll, time.Second)
 	w.MaxConns = cmp.Or(w.MaxConns, 20)
 	w.MaxClaims = cmp.Or(w.MaxClaims, 100)
+	if len(w.Pools) == 0 {
+		w.Pools = nil // an empty list would be of no pool's topics
+	}
 	w.metrics = cmp.Or(w.metrics, newMetrics(w.Registry))
 	w.started = time.Now()
 	w.state(reasonStarting)
@@ -283,7 +302,8 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	bg := context.WithoutCancel(ctx)
 	feed := &outbox.Feed{Pool: control}
 	bell := wakeup.NewBell(w.dial, control, w.ID(), w.Log)
-	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Log: w.Log,
+	labels := w.labels()
+	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Pools: w.Pools, Labels: labels, Log: w.Log,
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
 	cleanups := &cleanup.Engine{Cleanups: platform.Of[platform.Cleanup](w.Registry), Keep: w.Retention, Pool: control, Log: w.Log,
 		Deleted: w.metrics.RowsCleaned, Done: w.metrics.CleanupDone}
@@ -292,7 +312,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 		Role: w.Registry.Role, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL, MaxClaims: w.MaxClaims, Others: func() int { return int(w.others.Load()) }, Observe: w.observe()}
 	engine.Init()
 	jobs := &job.Engine{Steps: platform.Of[platform.StepSpec](w.Registry), Pool: handlers, Control: control, Held: l.Held, Instance: w.ID(), Log: w.Log, LeaseTTL: w.LeaseTTL,
-		Slots: w.MaxJobs, Role: w.Registry.Role, Observe: job.Observe{Ended: w.metrics.JobEnded, Lost: w.metrics.StaleWriterRejected}}
+		Slots: w.MaxJobs, Pools: w.Pools, Labels: labels, Role: w.Registry.Role, Observe: job.Observe{Ended: w.metrics.JobEnded, Lost: w.metrics.StaleWriterRejected}}
 	jobs.Init()
 	claims := &claim.Claims{Pool: control, Instance: w.ID(), Work: engine.Work(), MaxWorkers: w.MaxClaims, Jobs: jobs.Source(), Log: w.Log,
 		Panicked: func(kind string, v any) { w.Log.Error("a holder panicked", "kind", kind, "error", policy.Panic(v)) }}

@@ -11,6 +11,19 @@
 // claim that waits for its fetch, and limits and turns are decided when the work
 // starts and not before.
 //
+// Who may run what: the configuration maps topics to pools, and hosts and workers say when
+// they come which pools they are of and which labels they have. Who names pools has jobs of
+// the topics that go to them; a worker need not name topics then. Who names none has its
+// topics wherever they go, but nothing that prefers a pool or requires what one offers: it
+// is of no pool. A placement is met by labels alone, and ordinary labels of a job ask for
+// nothing.
+//
+// Load is spread by who asks: who has room does, for at most its free slots, and whoever is
+// full does not, so a backlog fills every host and no report of load can be stale (C31). A
+// burst that one host has room for may all be its own; a smaller MaxJobs spreads it. What
+// runs is counted from claims. For the same reason a job waits for its preferred worker
+// while that one is full.
+//
 // An attempt ends in one statement (pgmill.end_claims), fenced by the delete of the
 // claim: of a Handle in the handler's own transaction, of many Runs together in one.
 // What a failure means (rest, dead letter) is decided there, alike for hosts, outside

@@ -28,7 +28,9 @@ type Engine struct {
 	Instance string
 	Log      *slog.Logger
 	LeaseTTL time.Duration
-	Slots    int // jobs at once; 0 means 100
+	Slots    int             // jobs at once; 0 means 100
+	Pools    []string        // nil: jobs of any pool, but none that asks for one
+	Labels   json.RawMessage // what placements may ask for; nil: nothing
 	Observe  Observe
 	// Again asks for jobs, when an end may have made room for some.
 	Again func()
@@ -131,7 +133,7 @@ func (e *Engine) topics() []string {
 
 // fetch claims jobs for free slots.
 func (e *Engine) fetch(ctx context.Context, max int) ([]claim.Claim, error) {
-	rows, err := db.New(e.Control).JobsAdmit(ctx, db.JobsAdmitParams{Me: e.Instance, Topics: e.topics(), Slots: int32(max)})
+	rows, err := db.New(e.Control).JobsAdmit(ctx, db.JobsAdmitParams{Me: e.Instance, Topics: e.topics(), Slots: int32(max), Pools: e.Pools, Labels: e.Labels})
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // River keeps it to itself
 			e.Log.Warn("could not claim jobs", "error", err)

@@ -213,12 +213,13 @@ func TestLimitsStopNobodyElse(t *testing.T) {
 	}
 }
 
-// C26 to C35: who may run what. Ordinary labels never demand anything.
+// C26 to C35: who may run what, by what a worker says when it claims. Ordinary labels
+// never demand anything.
 func TestDemands(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.exec(`insert into pgmill.instance (kind, id, ttl) values ('worker', 'me', '1 h'), ('worker', 'you', '1 h')`)
 	w.exec(`select mill.set_pools('{"topics":{"job.gpu":["slow","fast"],"job.d":"slow"},"pools":{"slow":{},"fast":{"requires":["GPU "]}}}')`)
+	w.exec(`select mill.claim_jobs('you', '{job.d}', pools => '{slow}', labels => '{"zone":"y"}'), mill.claim_jobs('fast', pools => '{fast}'), mill.claim_jobs('any', '{job.d}')`)
 	for _, tt := range []struct {
 		name, topic, options string
 		pools, labels        string
@@ -227,25 +228,30 @@ func TestDemands(t *testing.T) {
 		{"nothing asked", "job.d", `{}`, "{slow}", `{}`, true},
 		{"labels are no demand", "job.d", `{"labels":{"zone":"x"}}`, "{slow}", `{}`, true},
 		{"another pool", "job.d", `{}`, "{fast}", `{}`, false},
-		{"any pool", "job.d", `{}`, "", `{}`, true},
+		{"who names no pools has its topics wherever they go", "job.d", `{}`, "", `{}`, true},
+		{"but offers nothing", "job.gpu", `{"requires":["gpu"]}`, "", `{}`, false},
+		{"and is not preferred", "job.d", `{"preferred_pool":"slow"}`, "", `{}`, false},
 		{"a topic in no document is the default pool's", "job.e", `{}`, "{default}", `{}`, true},
 		{"what the pool offers", "job.gpu", `{"requires":["gpu"]}`, "{fast}", `{}`, true},
 		{"what it does not", "job.gpu", `{"requires":["gpu"]}`, "{slow}", `{}`, false},
 		{"a placement that fits", "job.d", `{"placement":{"zone":"x"}}`, "{slow}", `{"zone":"x","a":"b"}`, true},
 		{"one that does not", "job.d", `{"placement":{"zone":"x"}}`, "{slow}", `{"zone":"y"}`, false},
-		{"a preferred pool", "job.gpu", `{"preferred_pool":"fast"}`, "{slow}", `{}`, false},
+		{"one without labels", "job.d", `{"placement":{"zone":"x"}}`, "{slow}", ``, false},
+		{"another pool is preferred", "job.gpu", `{"preferred_pool":"fast"}`, "{slow}", `{}`, false},
+		{"a preferred pool", "job.gpu", `{"preferred_pool":"fast"}`, "{slow,fast}", `{}`, true},
+		{"the preferred pool does not offer it", "job.gpu", `{"preferred_pool":"slow","requires":["gpu"]}`, "{slow,fast}", `{}`, false},
 		{"a pool that is not the topic's", "job.d", `{"preferred_pool":"fast"}`, "{slow,fast}", `{}`, false},
 		{"a worker that lives", "job.d", `{"preferred_worker":"you"}`, "{slow}", `{}`, false},
 		{"one that does not", "job.d", `{"preferred_worker":"gone"}`, "{slow}", `{}`, true},
 		{"oneself", "job.d", `{"preferred_worker":"me"}`, "{slow}", `{}`, true},
+		{"one that lives and has not the labels", "job.d", `{"preferred_worker":"you","placement":{"zone":"x"}}`, "{slow}", `{"zone":"x"}`, true},
+		{"one that lives in another pool", "job.d", `{"preferred_worker":"fast"}`, "{slow}", `{}`, true},
+		{"one of no pool that lives", "job.d", `{"preferred_worker":"any"}`, "{slow}", `{}`, false},
+		{"one of no pool where a pool is asked for", "job.d", `{"preferred_worker":"any","preferred_pool":"slow"}`, "{slow}", `{}`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			id := w.submit(tt.topic, `{}`, tt.options)
-			var pools *string
-			if tt.pools != "" {
-				pools = &tt.pools
-			}
-			got := ask[bool](w, `select exists (select from pgmill.admit('me', array[$1], 10, $2::text[], $3::text::jsonb))`, tt.topic, pools, tt.labels)
+			got := ask[bool](w, `select exists (select from mill.claim_jobs('me', array[$1], 10, 60, nullif($2, '')::text[], nullif($3, '')::jsonb))`, tt.topic, tt.pools, tt.labels)
 			if got != tt.want {
 				t.Errorf("admitted: %v, want %v", got, tt.want)
 			}

@@ -14,6 +14,8 @@ func TestWhyAJobWaits(t *testing.T) {
 	w.declare("job.why", `{}`)
 	w.declare("job.alone", `{}`)
 	w.exec(`insert into pgmill.instance_function (instance, function) values ($1, 'job.why')`, me)
+	w.exec(`select mill.set_pools('{"topics": {"job.mapped": "p"}, "pools": {"p": {"requires": ["gpu"]}, "q": {}}}')`)
+	w.exec(`select mill.claim_jobs('w1', '{job.mapped}', pools => '{q}')`)
 	for _, tt := range []struct {
 		name, topic, options, change string
 		want                         string
@@ -28,6 +30,10 @@ func TestWhyAJobWaits(t *testing.T) {
 		{"it asks for what nobody has", "job.why", `{"placement": {"gpu": "yes"}}`, ``, "no_workers"},
 		{"no live host has its step", "job.alone", `{}`, ``, "no_live_host"},
 		{"nobody has ever known its topic", "job.nobody", `{}`, ``, "no_pool_mapping"},
+		{"its topic is a pool's in which nobody is", "job.mapped", `{}`, ``, "no_workers"},
+		{"it prefers a pool that is not its topic's", "job.why", `{"preferred_pool": "p"}`, ``, "no_pool_mapping"},
+		{"it requires what no pool of its topic offers", "job.mapped", `{"requires": ["tpu"]}`, ``, "no_pool_mapping"},
+		{"it requires what a pool offers in which nobody is", "job.mapped", `{"requires": ["gpu"]}`, ``, "no_workers"},
 	} {
 		id := w.submit(tt.topic, `{}`, tt.options)
 		if tt.change != "" {

@@ -92,6 +92,15 @@ as $$
      and pgmill.in_scope('install')
 $$;
 
+-- Are these labels: texts by name? Null, which are none, is neither yes nor no.
+create or replace function pgmill.are_labels(labels jsonb) returns boolean
+language plpgsql immutable strict parallel safe
+as $$
+begin
+  return jsonb_typeof(labels) = 'object' and (select count(*) from jsonb_object_keys(labels)) <= 50
+     and not exists (select from jsonb_each(labels) l where jsonb_typeof(l.value) <> 'string' or length(l.key) not between 1 and 100 or length(l.value #>> '{}') > 256);
+end $$;
+
 -- Refuses a malformed job with MI001 (form) or MI002 (size); its message names the
 -- field and what it may be, never what it was.
 create or replace function pgmill.check_job(item jsonb) returns void
@@ -129,9 +138,7 @@ begin
         case when o.type <> 'array' or jsonb_array_length(o.value) > 50
                or exists (select from jsonb_array_elements(o.value) r where jsonb_typeof(r) <> 'string' or length(trim(r #>> '{}')) not between 1 and 100) then 'at most 50 words of 1 to 100 characters' end
       when o.key in ('labels', 'placement') then
-        case when o.type <> 'object' or (select count(*) from jsonb_object_keys(o.value)) > 50
-               or exists (select from jsonb_each(o.value) l where jsonb_typeof(l.value) <> 'string' or length(l.key) not between 1 and 100 or length(l.value #>> '{}') > 256) then
-          'at most 50 pairs of texts, names of 1 to 100 characters and values of at most 256' end
+        case when not pgmill.are_labels(o.value) then 'at most 50 pairs of texts, names of 1 to 100 characters and values of at most 256' end
       when o.key = 'meta' then case when o.type <> 'object' or octet_length(o.value::text) > 16384 then 'an object of at most 16 KiB' end
       else 'not given: no such option' end;
     if bad is not null then

@@ -13,34 +13,43 @@ create or replace function pgmill.plain_demand(demand text) returns text
 language sql immutable parallel safe
 as $$ select ltrim(demand, '^!') $$;
 
--- May who offers these pools (null: any), labels and name run a job with this demand?
--- A job that prefers a worker goes to any other one only while that one, of the job's own
--- scope or of none, is not live.
+-- The pools of a topic that a demand (null: none) leaves: the one that it prefers, and of
+-- those the ones that offer all it requires (C28).
+create or replace function pgmill.pools_for(topic text, demand jsonb) returns text[]
+language plpgsql stable
+as $$
+begin
+  return array(select p from unnest(coalesce(pgmill.topic_pools(topic), '{default}')) p
+                where p = coalesce(demand ->> 'pool', p)
+                  and pgmill.pool_offers(p) @> array(select jsonb_array_elements_text(coalesce(demand -> 'requires', '[]'))));
+end $$;
+
+-- May who is of these pools, with these labels and this name, run a job with this demand?
+-- Who names no pools (null) is of none: it has its topics wherever they are mapped, but
+-- nothing that asks for a pool or what one offers. A job that prefers a worker goes to any
+-- other one only while that one, of the job's own scope or of none, is not live or may not
+-- run it itself (C32).
 drop function if exists pgmill.suits(text, text, text, text[], jsonb); -- it did not know the scope
 create or replace function pgmill.suits(demand text, topic text, me text, pools text[], labels jsonb, scope text) returns boolean
 language plpgsql stable
 as $$
 declare
   d jsonb;
-  of_topic text[];
 begin
-  of_topic := pgmill.topic_pools(topic);
-  if pools is not null and not pools && coalesce(of_topic, '{default}') then
+  if pools is not null and not pools && coalesce(pgmill.topic_pools(topic), '{default}') then
     return false;
   elsif pgmill.plain_demand(demand) = '' then
     return true;
   end if;
   d := pgmill.plain_demand(demand)::jsonb;
-  if d ? 'pool' and not (d ->> 'pool' = any (coalesce(of_topic, '{default}')) and (pools is null or d ->> 'pool' = any (pools))) then
+  if d ?| '{pool,requires}' and (pools && pgmill.pools_for(topic, d)) is not true then
     return false;
   elsif d ? 'placement' and not coalesce(labels, '{}') @> (d -> 'placement') then
     return false;
   elsif d ? 'worker' and d ->> 'worker' <> pgmill.worker_name(me)
-        and exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id in (d ->> 'worker', suits.scope || '/' || (d ->> 'worker')) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
+        and exists (select from pgmill.instance i where i.kind in ('worker', 'outside') and i.id in (d ->> 'worker', suits.scope || '/' || (d ->> 'worker')) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+                       and pgmill.suits((d - 'worker')::text, topic, i.id, i.pools, i.labels, suits.scope)) then
     return false;
-  elsif d ? 'requires' then
-    return exists (select from unnest(coalesce(of_topic, '{default}')) p
-                    where (pools is null or p = any (pools)) and pgmill.pool_offers(p) @> array(select jsonb_array_elements_text(d -> 'requires')));
   end if;
   return true;
 end $$;
@@ -447,6 +456,16 @@ begin
    where w.ctid = due.row;
   get diagnostics n = row_count;
   return n;
+end $$;
+
+-- The topics that go to these pools. The default one has job.default, unless a document
+-- says otherwise (C26).
+create or replace function pgmill.topics_of(pools text[]) returns text[]
+language plpgsql stable
+as $$
+begin
+  return array(select p.topic from pgmill.pool_topic p where p.pool = any (pools)
+               union select 'job.default' where 'default' = any (pools) and pgmill.topic_pools('job.default') is null);
 end $$;
 
 -- The pools that a topic is mapped to; null: it is in no document.

@@ -372,15 +372,15 @@ as $$
 #variable_conflict use_column
 begin
   if pgmill.topic_pools(topic) is null and not exists (select from pgmill.topic t where t.name = lane_reason.topic)
-        and not exists (select from pgmill.instance_function f where f.function = lane_reason.topic) then
+        and not exists (select from pgmill.instance_function f where f.function = lane_reason.topic)
+     or pgmill.pools_for(topic, nullif(pgmill.plain_demand(demand), '')::jsonb) = '{}' then
     return 'no_pool_mapping';
   elsif not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
                      where f.function = lane_reason.topic and pgmill.serves(i.id, lane_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)) then
     return case when exists (select from pgmill.topic t where t.name = lane_reason.topic) then 'no_live_host' else 'no_workers' end;
-  elsif pgmill.plain_demand(demand) <> ''
-        and not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
-                         where f.function = lane_reason.topic and pgmill.serves(i.id, lane_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
-                           and pgmill.suits(demand, topic, i.id, i.pools, i.labels, lane_reason.scope)) then
+  elsif not exists (select from pgmill.instance_function f join pgmill.instance i on i.id = f.instance
+                     where f.function = lane_reason.topic and pgmill.serves(i.id, lane_reason.scope) and pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at)
+                       and pgmill.suits(demand, topic, i.id, i.pools, i.labels, lane_reason.scope)) then
     return 'no_workers';
   elsif exists (select from pgmill.scope_limit s where s.scope = lane_reason.scope
                    and s.max_running <= (select count(*) from pgmill.river_job j where j.state = 'running' and j.queue = 'job' and j.args ->> 'scope' = lane_reason.scope)) then

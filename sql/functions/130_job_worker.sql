@@ -23,15 +23,18 @@ create or replace function pgmill.serves(id text, scope text) returns boolean
 language sql immutable parallel safe
 as $$ select strpos(id, '/') = 0 or starts_with(id, scope || '/') $$;
 
-create or replace function mill.claim_jobs(worker text, topics text[], n int default 1, lease_secs int default 60)
+drop function if exists mill.claim_jobs(text, text[], int, int); -- it knew no pools
+create or replace function mill.claim_jobs(worker text, topics text[] default null, n int default 1, lease_secs int default 60, pools text[] default null, labels jsonb default null)
 returns table (job_id text, token text, topic text, input jsonb, attempt int, deadline_at timestamptz)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return query select c.job_id, c.token, c.topic, c.input, c.attempt, c.deadline_at from pgmill.claim_for(worker, topics, n, lease_secs, null, null) c;
+  return query select c.job_id, c.token, c.topic, c.input, c.attempt, c.deadline_at from pgmill.claim_for(worker, topics, n, lease_secs, pools, labels) c;
 end $$;
 
+-- Without topics those that go to the pools. With both a topic counts that is of one of the
+-- pools; what names no pools has its topics wherever they are mapped (see pgmill.suits).
 create or replace function pgmill.claim_for(worker text, topics text[], n int, lease_secs int, pools text[], labels jsonb)
 returns table (claim bigint, job_id text, token text, topic text, input jsonb, attempt int, deadline_at timestamptz, scope text, trace_id text)
 language plpgsql volatile
@@ -39,11 +42,17 @@ as $$
 #variable_conflict use_column
 declare
   me constant text := pgmill.worker_id(claim_for.worker);
+  takes constant text[] := case when cardinality(claim_for.topics) > 0 then claim_for.topics else pgmill.topics_of(claim_for.pools) end;
 begin
   if claim_for.worker is null or claim_for.worker !~ '^[A-Za-z0-9_.:@-]{1,100}$' then
     raise exception using errcode = 'MI001', message = 'worker must be 1 to 100 of letters, digits and _.:@-';
-  elsif claim_for.topics is null or cardinality(claim_for.topics) not between 1 and 100 or exists (select from unnest(claim_for.topics) t where t is null or t !~ '^job(\.[A-Za-z0-9_-]+)+$') then
-    raise exception using errcode = 'MI001', message = 'topics must be 1 to 100 topics such as job.demo.echo';
+  elsif claim_for.pools is null and coalesce(cardinality(claim_for.topics), 0) = 0 or cardinality(claim_for.topics) > 100
+        or exists (select from unnest(claim_for.topics) t where t is null or t !~ '^job(\.[A-Za-z0-9_-]+)+$') then
+    raise exception using errcode = 'MI001', message = 'topics must be 1 to 100 topics such as job.demo.echo, or none beside pools: all that go to them';
+  elsif cardinality(claim_for.pools) not between 1 and 100 or exists (select from unnest(claim_for.pools) p where p is null or p !~ '^[A-Za-z0-9_.-]{1,64}$') then
+    raise exception using errcode = 'MI001', message = 'pools must be 1 to 100 names of letters, digits and _.-';
+  elsif not pgmill.are_labels(claim_for.labels) then
+    raise exception using errcode = 'MI001', message = 'labels must be at most 50 pairs of texts, names of 1 to 100 characters and values of at most 256';
   elsif claim_for.n is null or claim_for.n not between 1 and 1000 then
     raise exception using errcode = 'MI001', message = 'n must be 1 to 1000';
   elsif claim_for.lease_secs is null or claim_for.lease_secs not between 1 and 86400 then
@@ -65,10 +74,10 @@ begin
     on conflict (kind, id) do update
        set ttl = excluded.ttl, last_seen = now(), deregistered_at = null, pools = excluded.pools, labels = excluded.labels;
   end if;
-  insert into pgmill.instance_function (instance, function) select me, t from unnest(claim_for.topics) t on conflict do nothing;
+  insert into pgmill.instance_function (instance, function) select me, t from unnest(takes) t on conflict do nothing;
   return query
   with got as materialized (
-    select * from pgmill.admit(me, claim_for.topics, claim_for.n, claim_for.pools, claim_for.labels)
+    select * from pgmill.admit(me, takes, claim_for.n, claim_for.pools, claim_for.labels)
   ), leased as (
     insert into pgmill.job_lease (claim, worker, token, ttl, until, over_at)
     select g.claim, me, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex'),

@@ -81,6 +81,26 @@ begin
    order by name limit 1000;
 end $$;
 
+-- A page of who lives and may take jobs, by id, after this one: hosts, and workers outside
+-- of them. A worker is its key's scope's, a host the install's.
+create or replace function pgmill.list_workers(after text, size int) returns setof jsonb
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+  select jsonb_strip_nulls(to_jsonb(v)) from (
+    select i.id, pgmill.worker_name(i.id) as worker_id, case i.kind when 'worker' then 'host' else i.kind end as kind, pgmill.tenant(o.scope) as tenant,
+           i.pools[1] as pool, i.pools, i.labels, pgmill.micros(i.last_seen) as updated_at, i.claims as active_jobs,
+           array(select distinct r from unnest(i.pools) p cross join unnest(pgmill.pool_offers(p)) r order by r) as capabilities,
+           array(select f.function from pgmill.instance_function f
+                  where f.instance = i.id and starts_with(f.function, 'job.') and pgmill.suits('', f.function, i.id, i.pools, i.labels, o.scope) order by f.function) as topics
+      from mill.instances i
+     cross join lateral (select case when strpos(i.id, '/') > 0 then split_part(i.id, '/', 1) else 'install' end as scope) o
+     where i.live and i.kind in ('worker', 'outside') and i.id > list_workers.after and pgmill.in_scope(o.scope)
+     order by i.id limit list_workers.size) v;
+end $$;
+
 -- A page of jobs, the last changed first. The filter has state, topic, scope, team,
 -- trace_id, after and before (microseconds) and the cursor at and id. What is stored as
 -- PENDING may be running: each arm takes its page in the order of an index. The

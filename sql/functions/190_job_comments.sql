@@ -3,7 +3,7 @@ comment on function mill.submit_job(text, jsonb, jsonb) is
 comment on function mill.submit_jobs(jsonb) is
   'Submits an array of {topic, input?, …options}, at most 10000, all or nothing. outcome is accepted, merged (into the job returned) or rejected (reason says why).';
 comment on function mill.cancel(text, text) is 'Cancels a job that has not ended; answers its state. What runs is told; what it still says changes nothing.';
-comment on function mill.claim_jobs(text, text[], int, int) is 'Claims jobs of these topics for a worker of any language, for lease_secs from each renewal. The token is the right to end them. Refused in a transaction that is not READ COMMITTED.';
+comment on function mill.claim_jobs(text, text[], int, int, text[], jsonb) is 'Claims jobs for a worker of any language, for lease_secs from each renewal: of these topics, or of all that go to its pools. What a job asks for, pools and labels must meet. The token is the right to end them. Refused in a transaction that is not READ COMMITTED.';
 comment on function mill.renew_jobs(text[], text[]) is 'Renews leases. cancelled: the job was cancelled or the lease is lost; stop and drop its result.';
 comment on function mill.progress_job(text, text, int, text) is 'Says how far a claimed job is.';
 comment on function mill.complete_job(text, text, jsonb) is 'Ends a claimed job well, with its output, at most 32 MiB; above 256 KiB the job points to it. MI101 if the lease is lost.';

@@ -40,7 +40,10 @@ select mill.delete_dead_letter(@id);
 -- name: APIClaim :many
 select c.job_id::text as job_id, c.token::text as token, c.topic::text as topic, c.input::jsonb as input, c.attempt::int as attempt,
        coalesce(to_char(c.deadline_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), '')::text as deadline_at
-from mill.claim_jobs(@worker, @topics::text[], @n::int, @lease_secs::int) c;
+from mill.claim_jobs(@worker, @topics::text[], @n::int, @lease_secs::int, sqlc.narg('pools')::text[], sqlc.narg('labels')::jsonb) c;
+
+-- name: APIListWorkers :many
+select w::jsonb as record from pgmill.list_workers(@after, @size::int) w;
 
 -- name: APIRenew :many
 select r.job_id::text as job_id, r.cancelled::boolean as cancelled from mill.renew_jobs(@ids::text[], @tokens::text[]) r;

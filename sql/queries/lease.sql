@@ -1,8 +1,8 @@
 -- name: LeaseRegister :one
 -- A process registers itself once, with a fresh id: its lease starts now. A conflict
 -- is the same process again, whose answer was lost.
-insert into pgmill.instance (kind, id, contract, version, profile, ttl)
-values (@kind, @id, @contract, @version, @profile, make_interval(secs => @ttl_seconds::float8))
+insert into pgmill.instance (kind, id, contract, version, profile, ttl, pools, labels)
+values (@kind, @id, @contract, @version, @profile, make_interval(secs => @ttl_seconds::float8), sqlc.narg('pools')::text[], sqlc.narg('labels')::jsonb)
 on conflict (kind, id) do update
 set last_seen = now()
 returning since;

@@ -58,10 +58,10 @@ create or replace view mill.instances as
 select i.id, i.kind, i.contract, i.version, i.profile,
        pgmill.is_live(i.last_seen, i.ttl, i.deregistered_at) as live,
        i.last_seen, extract(epoch from i.ttl)::int as ttl_secs,
-       coalesce(c.n, 0) as claims
+       coalesce(c.n, 0) as claims, i.pools, i.labels
   from pgmill.instance i
   left join (select j.attempted_by[array_upper(j.attempted_by, 1)] as id, count(*) as n from pgmill.river_job j where j.state = 'running' group by 1) c on c.id = i.id;
-comment on view mill.instances is 'Every process that registered; live is the verdict of this moment, by the database clock.';
+comment on view mill.instances is 'Every process that registered; live is the verdict of this moment, by the database clock. pools: null is none named.';
 
 create or replace view mill.functions as
 select d.name, d.kind, d.listens,

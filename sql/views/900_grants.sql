@@ -50,7 +50,7 @@ grant execute on function
   mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text), mill.limit_scope(text, int, float8, text), mill.set_pools(jsonb, text), mill.set_timeouts(jsonb, text) to mill_operator, pgmill_runtime;
 grant execute on function mill.submit_job(text, jsonb, jsonb), mill.submit_jobs(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.cancel(text, text) to mill_operator, pgmill_runtime, pgmill_api;
-grant execute on function mill.claim_jobs(text, text[], int, int), mill.renew_jobs(text[], text[]), mill.progress_job(text, text, int, text),
+grant execute on function mill.claim_jobs(text, text[], int, int, text[], jsonb), mill.renew_jobs(text[], text[]), mill.progress_job(text, text, int, text),
   mill.complete_job(text, text, jsonb), mill.fail_job(text, text, text, boolean), mill.release_job(text, text) to mill_worker, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.put_blob(bytea, jsonb) to mill_emitter, mill_operator, mill_module, pgmill_runtime;
 grant execute on function mill.blob(text), mill.read_blob(text, bigint, int) to mill_worker, mill_operator, mill_module, pgmill_runtime, pgmill_api;
@@ -59,7 +59,7 @@ grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmi
 grant execute on function mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text),
   pgmill.api_submit(jsonb), pgmill.topic_input(text), pgmill.known_topics(text, text), pgmill.list_jobs(jsonb, int), pgmill.get_job(text), pgmill.trace_jobs(text),
   pgmill.list_dead_letters(jsonb, int), pgmill.count_dead_letters(), pgmill.sweep_dead_letters(jsonb, boolean, int),
-  pgmill.get_document(text), pgmill.set_document(text, jsonb, text), pgmill.note_rejected(text) to pgmill_api;
+  pgmill.get_document(text), pgmill.set_document(text, jsonb, text), pgmill.note_rejected(text), pgmill.list_workers(text, int) to pgmill_api;
 do $$
 begin
   if not pg_has_role('pgmill_runtime', 'pgmill_api', 'member') then

@@ -28,7 +28,7 @@ func (q *Queries) APICancel(ctx context.Context, arg APICancelParams) (string, e
 const aPIClaim = `-- name: APIClaim :many
 select c.job_id::text as job_id, c.token::text as token, c.topic::text as topic, c.input::jsonb as input, c.attempt::int as attempt,
        coalesce(to_char(c.deadline_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), '')::text as deadline_at
-from mill.claim_jobs($1, $2::text[], $3::int, $4::int) c
+from mill.claim_jobs($1, $2::text[], $3::int, $4::int, $5::text[], $6::jsonb) c
 `
 
 type APIClaimParams struct {
@@ -36,6 +36,8 @@ type APIClaimParams struct {
 	Topics    []string
 	N         int32
 	LeaseSecs int32
+	Pools     []string
+	Labels    []byte
 }
 
 type APIClaimRow struct {
@@ -53,6 +55,8 @@ func (q *Queries) APIClaim(ctx context.Context, arg APIClaimParams) ([]APIClaimR
 		arg.Topics,
 		arg.N,
 		arg.LeaseSecs,
+		arg.Pools,
+		arg.Labels,
 	)
 	if err != nil {
 		return nil, err
@@ -249,6 +253,35 @@ type APIListJobsParams struct {
 
 func (q *Queries) APIListJobs(ctx context.Context, arg APIListJobsParams) ([][]byte, error) {
 	rows, err := q.db.Query(ctx, aPIListJobs, arg.Filter, arg.Size)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var record []byte
+		if err := rows.Scan(&record); err != nil {
+			return nil, err
+		}
+		items = append(items, record)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const aPIListWorkers = `-- name: APIListWorkers :many
+select w::jsonb as record from pgmill.list_workers($1, $2::int) w
+`
+
+type APIListWorkersParams struct {
+	After string
+	Size  int32
+}
+
+func (q *Queries) APIListWorkers(ctx context.Context, arg APIListWorkersParams) ([][]byte, error) {
+	rows, err := q.db.Query(ctx, aPIListWorkers, arg.After, arg.Size)
 	if err != nil {
 		return nil, err
 	}

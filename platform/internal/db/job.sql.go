@@ -89,13 +89,15 @@ const jobsAdmit = `-- name: JobsAdmit :many
 select a.claim::bigint as claim, a.job::text as job, a.topic::text as topic, a.attempt::int as attempt, a.input::jsonb as input, a.scope::text as scope, a.trace_id::text as trace_id,
        coalesce((extract(epoch from least(a.deadline_at, clock_timestamp() + a.max_runtime) - clock_timestamp()) * 1000)::bigint, 0)::bigint as within_ms,
        coalesce(a.deadline_at <= clock_timestamp() + a.max_runtime, a.deadline_at is not null)::boolean as by_deadline, a.limited::boolean as limited
-from pgmill.admit($1, $2::text[], $3::int) a
+from pgmill.admit($1, $2::text[], $3::int, $4::text[], $5::jsonb) a
 `
 
 type JobsAdmitParams struct {
 	Me     string
 	Topics []string
 	Slots  int32
+	Pools  []string
+	Labels []byte
 }
 
 type JobsAdmitRow struct {
@@ -113,7 +115,13 @@ type JobsAdmitRow struct {
 
 // The durations are counted by the database's clock; 0: the step's.
 func (q *Queries) JobsAdmit(ctx context.Context, arg JobsAdmitParams) ([]JobsAdmitRow, error) {
-	rows, err := q.db.Query(ctx, jobsAdmit, arg.Me, arg.Topics, arg.Slots)
+	rows, err := q.db.Query(ctx, jobsAdmit,
+		arg.Me,
+		arg.Topics,
+		arg.Slots,
+		arg.Pools,
+		arg.Labels,
+	)
 	if err != nil {
 		return nil, err
 	}

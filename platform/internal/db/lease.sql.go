@@ -50,8 +50,8 @@ func (q *Queries) LeaseFunctions(ctx context.Context, arg LeaseFunctionsParams) 
 }
 
 const leaseRegister = `-- name: LeaseRegister :one
-insert into pgmill.instance (kind, id, contract, version, profile, ttl)
-values ($1, $2, $3, $4, $5, make_interval(secs => $6::float8))
+insert into pgmill.instance (kind, id, contract, version, profile, ttl, pools, labels)
+values ($1, $2, $3, $4, $5, make_interval(secs => $6::float8), $7::text[], $8::jsonb)
 on conflict (kind, id) do update
 set last_seen = now()
 returning since
@@ -64,6 +64,8 @@ type LeaseRegisterParams struct {
 	Version    string
 	Profile    string
 	TtlSeconds float64
+	Pools      []string
+	Labels     []byte
 }
 
 // A process registers itself once, with a fresh id: its lease starts now. A conflict
@@ -76,6 +78,8 @@ func (q *Queries) LeaseRegister(ctx context.Context, arg LeaseRegisterParams) (t
 		arg.Version,
 		arg.Profile,
 		arg.TtlSeconds,
+		arg.Pools,
+		arg.Labels,
 	)
 	var since time.Time
 	err := row.Scan(&since)

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,8 @@ type Lease struct {
 	TTL     time.Duration // must be over 0
 	Version string
 	Profile string
+	Pools   []string        // it takes jobs of these pools only; nil: of any
+	Labels  json.RawMessage // what placements of jobs may ask for; nil: nothing
 	Log     *slog.Logger
 
 	// Known lists the claims this process works on; rows it does not know are
@@ -69,7 +72,7 @@ func (l *Lease) Register(ctx context.Context, functions []string) error {
 	sent := time.Now()
 	q := db.New(l.Pool)
 	if _, err := q.LeaseRegister(ctx, db.LeaseRegisterParams{Kind: Kind, ID: l.ID, Contract: "pgmill-host/" + l.Version,
-		Version: l.Version, Profile: l.Profile, TtlSeconds: l.TTL.Seconds()}); err != nil {
+		Version: l.Version, Profile: l.Profile, TtlSeconds: l.TTL.Seconds(), Pools: l.Pools, Labels: l.Labels}); err != nil {
 		return fmt.Errorf("register instance: %w", err)
 	}
 	if err := q.LeaseFunctions(ctx, db.LeaseFunctionsParams{Instance: l.ID, Functions: functions}); err != nil {
