@@ -34,7 +34,7 @@ type NewJob struct {
 	Requires        []string          // what the pool must offer
 	PreferredPool   string            // one of the topic's
 	PreferredWorker string            // others have the job while that one does not live, or may not run it
-	TraceID         string // "" means a new one
+	TraceID         string            // "" means a new one
 }
 
 // Priority orders lanes; within one priority scopes take turns.
