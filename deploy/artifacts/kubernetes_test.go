@@ -234,8 +234,9 @@ func closed(schema map[string]any) {
 	}
 }
 
-// What scales hosts is a number that a reader may ask for: nothing without lag, one
-// host's worth at the most for a shard, and it names objects that are there.
+// What scales hosts are numbers that a reader may ask for. Of events nothing without lag,
+// and one host's worth at the most for a shard; of jobs what a host may work on now. They
+// name objects that are there.
 func TestHostsAreScaledByLag(t *testing.T) {
 	t.Parallel()
 	objects := manifests(t)
@@ -244,7 +245,7 @@ func TestHostsAreScaledByLag(t *testing.T) {
 			ScaleTargetRef  struct{ Name string }
 			MinReplicaCount int
 			Triggers        []struct {
-				Type              string
+				Type, MetricType  string
 				Metadata          struct{ Query, TargetQueryValue string }
 				AuthenticationRef struct{ Name string }
 			}
@@ -264,44 +265,60 @@ func TestHostsAreScaledByLag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	trigger, ref := scaled.Spec.Triggers[0], auth.Spec.SecretTargetRef[0]
 	get[*appsv1.Deployment](t, objects, "Deployment "+scaled.Spec.ScaleTargetRef.Name)
-	get[*map[string]any](t, objects, "TriggerAuthentication "+trigger.AuthenticationRef.Name)
-	if get[*corev1.Secret](t, objects, "Secret "+ref.Name).StringData[ref.Key] == "" || ref.Parameter != "connection" || trigger.Type != "postgresql" {
-		t.Errorf("the scaler has no connection: %+v", ref)
+	ref := auth.Spec.SecretTargetRef[0]
+	if get[*corev1.Secret](t, objects, "Secret "+ref.Name).StringData[ref.Key] == "" || ref.Parameter != "connection" || scaled.Spec.MinReplicaCount < 1 {
+		t.Errorf("the scaler has no connection, or may leave no host: %+v, %+v", ref, scaled.Spec)
 	}
-	if scaled.Spec.MinReplicaCount < 1 || trigger.Metadata.TargetQueryValue != "10000" {
-		t.Errorf("%+v", scaled.Spec)
+	targets := []string{"10000", "100"} // a host's: events that it is behind, PGMILL_MAX_JOBS
+	if len(scaled.Spec.Triggers) != len(targets) {
+		t.Fatalf("triggers %+v, want %d", scaled.Spec.Triggers, len(targets))
+	}
+	for i, trigger := range scaled.Spec.Triggers {
+		get[*map[string]any](t, objects, "TriggerAuthentication "+trigger.AuthenticationRef.Name)
+		if trigger.Type != "postgresql" || trigger.MetricType != "AverageValue" || trigger.Metadata.TargetQueryValue != targets[i] {
+			t.Errorf("trigger %+v, want one of a host for each %s", trigger, targets[i])
+		}
 	}
 	db := platformtest.DB(t)
 	for _, step := range []struct {
-		name, sql string
-		want      float64
+		name, sql  string
+		lag, depth float64
 	}{
-		{"nothing was ever emitted", `select 1`, 0},
+		{"nothing was ever emitted", `select 1`, 0, 0},
 		{"one shard is far behind, one a little", `
 			insert into pgmill.function (name, kind, module, listens) values ('a.one', 'subscription', 'a', '{test.event}');
 			insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout)
 			values ('a.one', '{test.event}', 'key', 2, 500, 5, 'hold', true, '30 s');
 			insert into pgmill.step (k, base, last, after_id, cluster) select k + 1, base, 50000, after_id, cluster from pgmill.step order by k desc limit 1;
 			insert into pgmill.cursor (subscription, shard, n, pos) values ('a.one', 0, 0, 0), ('a.one', 1, 0, 49999);
-			insert into pgmill.shard (subscription, shard) values ('a.one', 0), ('a.one', 1)`, 10001},
-		{"the far one is held", `update pgmill.shard set failing_pos = 1, attempts = 5, reason = 'handler_error', failed_at = now(), held_at = now() where shard = 0`, 1},
+			insert into pgmill.shard (subscription, shard) values ('a.one', 0), ('a.one', 1)`, 10001, 0},
+		{"the far one is held", `update pgmill.shard set failing_pos = 1, attempts = 5, reason = 'handler_error', failed_at = now(), held_at = now() where shard = 0`, 1, 0},
+		{"jobs wait, one is not due, and one nobody can do", `
+			select pgmill.declare_topics('[{"name": "job.a.build", "module": "a", "max_attempts": 3, "max_runtime_ms": 60000, "backoff_ms": 1000, "backoff_max_ms": 60000}]');
+			insert into pgmill.instance (kind, id, ttl) values ('worker', 'w', '1 h');
+			insert into pgmill.instance_function (instance, function) values ('w', 'job.a.build');
+			select mill.submit_job(topic, options => options) from (values ('job.a.build', '{}'::jsonb), ('job.a.build', '{}'), ('job.a.build', '{}'),
+				('job.a.build', '{"delay_ms": 3600000}'), ('job.a.nobody', '{}')) j(topic, options)`, 1, 3},
+		{"one of them runs", `select pgmill.admit('w', '{job.a.build}', 1)`, 1, 3},
+		{"the host that could do them is gone", `update pgmill.instance set last_seen = now() - interval '2 h'`, 1, 0},
 	} {
 		if _, err := db.Exec(t.Context(), step.sql); err != nil {
 			t.Fatal(err)
 		}
-		tx, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		for i, want := range []float64{step.lag, step.depth} {
+			tx, err := db.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got float64
+			if _, err = tx.Exec(t.Context(), "set local role mill_reader"); err == nil {
+				err = tx.QueryRow(t.Context(), scaled.Spec.Triggers[i].Metadata.Query).Scan(&got)
+			}
+			if err != nil || got != want {
+				t.Errorf("%s, trigger %d: %v, want %v; %v", step.name, i, got, want, err)
+			}
+			_ = tx.Rollback(t.Context())
 		}
-		var got float64
-		if _, err = tx.Exec(t.Context(), "set local role mill_reader"); err == nil {
-			err = tx.QueryRow(t.Context(), trigger.Metadata.Query).Scan(&got)
-		}
-		if err != nil || got != step.want {
-			t.Errorf("%s: %v, want %v; %v", step.name, got, step.want, err)
-		}
-		_ = tx.Rollback(t.Context())
 	}
 }
