@@ -227,21 +227,17 @@ func (d *doctor) clock(ctx context.Context) []finding {
 	return ok("%v from the database's", skew.Round(time.Millisecond))
 }
 
-// ownConns is what a host takes besides the handlers' connections: those for control,
-// one for the lease, one to listen.
-const ownConns = controlConns + 2
-
 func (d *doctor) connections(ctx context.Context) []finding {
 	var used, most, kept int
 	if err := d.db.QueryRow(ctx, `select (select count(*) from pg_stat_activity where backend_type = 'client backend')::int, current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int`).
 		Scan(&used, &most, &kept); err != nil {
 		return notAsked(err)
 	}
-	need := d.cfg.MaxConns + ownConns
+	need, worker := connsOf(d.cfg.MaxConns, true), connsOf(d.cfg.MaxConns, false)
 	if free := most - kept - used; free < need {
-		return warning("raise max_connections, lower PGMILL_MAX_CONNS, or put a pooler between", "%d of %d are free; one more host may take %d", max(0, free), most, need)
+		return warning("raise max_connections, lower PGMILL_MAX_CONNS, or put a pooler between", "%d of %d are free; one more host may take %d (worker %d)", max(0, free), most, need, worker)
 	}
-	return ok("%d of %d in use; a host takes up to %d", used, most, need)
+	return ok("%d of %d in use; a host takes up to %d (worker %d)", used, most, need, worker)
 }
 
 func (d *doctor) indexes(ctx context.Context) []finding {

@@ -131,18 +131,18 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
-	handlers, err := w.pool(context.WithoutCancel(ctx), "handlers", w.MaxConns)
+	handlers, err := w.pool(context.WithoutCancel(ctx), "handlers")
 	if err != nil {
 		return err
 	}
 	defer handlers.Close()
-	leases, err := w.pool(context.WithoutCancel(ctx), "lease", 3) // one, and two that may hang
+	leases, err := w.pool(context.WithoutCancel(ctx), "lease")
 	if err != nil {
 		return err
 	}
 	defer leases.Close()
 	if w.api != nil {
-		pool, err := w.pool(context.WithoutCancel(ctx), "api", apiConns)
+		pool, err := w.pool(context.WithoutCancel(ctx), "api")
 		if err != nil {
 			return err
 		}
@@ -174,18 +174,10 @@ func (w *Worker) defaults() {
 
 const reasonNotMigrated platform.Reason = "not_migrated"
 
-// controlConns bounds what is not a handler's: looks, the poll, River, and claims
-// that are opened and given back. The lease has a connection of its own: it waits
-// behind nothing (F80).
-const controlConns = 5
-
-// apiConns bounds the statements of the API at once.
-const apiConns = 10
-
 // connect opens the control pool and checks the database, waiting for one that is
 // away. A nil pool without an error means that ctx ended.
 func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
-	pool, err := w.pool(context.WithoutCancel(ctx), "control", controlConns)
+	pool, err := w.pool(context.WithoutCancel(ctx), "control")
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +189,7 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 				w.Log.Info("a pooler is between this host and the database")
 			}
 			pool.Close() // its sessions have no name yet
-			if pool, err = w.pool(context.WithoutCancel(ctx), "control", controlConns); err != nil {
+			if pool, err = w.pool(context.WithoutCancel(ctx), "control"); err != nil {
 				return nil, err
 			}
 		}
@@ -233,9 +225,9 @@ func (w *Worker) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 }
 
-// pool makes a pool whose sessions carry the instance's id, so that another host
-// can end them when this one is dead.
-func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool, error) {
+// pool makes the pool of one use, whose sessions carry the instance's id, so that another
+// host can end them when this one is dead.
+func (w *Worker) pool(ctx context.Context, use string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(w.Database)
 	if err != nil {
 		return nil, faultf("not a Postgres DSN (its value is not shown)")
@@ -244,7 +236,7 @@ func (w *Worker) pool(ctx context.Context, use string, conns int) (*pgxpool.Pool
 	if w.pooled && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // no statement outlives its transaction there
 	}
-	cfg.MaxConns = int32(conns)
+	cfg.MaxConns = int32(conns(w.MaxConns, w.api != nil)[use])
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = 2 * time.Second // of a connection that rested; it may have died without a word
 	cfg.BeforeClose = func(c *pgx.Conn) {
