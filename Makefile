@@ -77,7 +77,7 @@ image:
 
 # What is in deploy, held against what reads it.
 artifacts:
-	@$(install) postgres
+	@$(install) postgres systemd
 	cd deploy/artifacts && go vet ./... && go test -timeout 10m ./...
 
 format:

