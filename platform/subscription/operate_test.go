@@ -154,12 +154,15 @@ func TestOperationsRefuseWhatTheStateDoesNotAllow(t *testing.T) {
 	w.refused("MI404", "select mill.hold_subscription('test.one', 7)")
 	for _, nowhere := range []string{"'back'", "'-1'", "''", "null", "'2026-13-01'", "'1e3'"} {
 		w.refused("MI001", "select mill.move_subscription('test.one', "+nowhere+")")
+		w.refused("MI001", "select mill.replay_subscription('test.one', "+nowhere+")")
 	}
 	w.refused("MI001", "select mill.reshard_subscription('test.one', 0)")
 	w.refused("MI001", "select mill.reshard_subscription('test.one', null)")
 	w.refused("MI404", "select mill.reshard_subscription('test.none', 2)")
 	w.refused("MI404", "select mill.move_subscription('test.none', 'now')")
+	w.refused("MI404", "select mill.replay_subscription('test.none', 'zero')")
 	w.refused("MI409", "select mill.move_subscription('test.one', 'zero')") // not Replayable
+	w.refused("MI409", "select mill.replay_subscription('test.one', 'zero')")
 	if got := ask[int](w, "select count(*) from mill.audit"); got != 0 {
 		t.Errorf("%d refused operations are in the audit", got)
 	}

@@ -149,6 +149,32 @@ func TestReplayStartsWhereItIsTold(t *testing.T) {
 	}
 }
 
+// A replay goes back only: it skips nothing that waits or is parked.
+func TestReplayNeverSkips(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.parking(refusing(map[string]int{"e2": 1}))
+	s.Replayable = true
+	w.host(s)
+	w.refused("MI409", "select mill.replay_subscription('test.one', 'zero')") // nothing is handled yet
+	w.emit(numbered(4)...)
+	w.caughtUp("test.one")
+	w.exec("select mill.pause_subscription('test.one')")
+	w.emit("e5", "e6")
+	w.wait("select head = 6 from mill.subscriptions")
+	for _, ahead := range []string{"'now'", "'1000'", "(now() + interval '1 hour')::text", "'6'", "'5'", "'3'"} { // e2 is parked
+		w.refused("MI409", "select mill.replay_subscription('test.one', "+ahead+")")
+	}
+	if got := w.list("select concat_ws('|', s.position, p.pos) from mill.subscriptions s, mill.parked_events p"); got != "4|2" {
+		t.Errorf("position and parked event are %s after what was refused, want 4|2", got)
+	}
+	w.exec("select mill.replay_subscription('test.one', '2', 'a new column')")
+	w.audited("subscription.move|test.one@1|a new column")
+	w.exec("select mill.resume_subscription('test.one')")
+	w.caughtUp("test.one")
+	w.once("e1", "e2", "e3", "e3", "e4", "e4", "e5", "e6")
+}
+
 // A replay goes on where it was when the host that did it is gone.
 func TestReplayOutlivesItsHost(t *testing.T) {
 	t.Parallel()

@@ -196,6 +196,30 @@ begin
   return 'moved to ' || to_pos;
 end $$;
 
+-- Moves all cursors back, so that what has been handled from there on is handled again;
+-- refuses what would skip an event instead: one that waits, or that is parked.
+create or replace function mill.replay_subscription(name text, destination text, reason text default null) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  to_pos constant bigint := pgmill.position_of(destination);
+  furthest bigint;
+  waiting bigint; -- the first that is not handled
+begin
+  select max(c.pos), least(min(c.pos), (select min(coalesce(k.replay_pos, k.from_pos - 1)) from pgmill.parked_key k where k.subscription = name)) + 1
+    into furthest, waiting
+    from pgmill.shard s
+   cross join lateral (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) c
+   where s.subscription = name;
+  if to_pos >= furthest then
+    raise exception using errcode = 'MI409', message = 'nothing from there on has been handled yet, so there is nothing to replay; to skip what waits: host subscription move';
+  elsif to_pos >= waiting then
+    raise exception using errcode = 'MI409',
+      message = format('what waits or is parked from position %s on would be skipped: replay from there or before, or skip it: host subscription move', waiting);
+  end if;
+  return mill.move_subscription(name, destination, reason);
+end $$;
+
 -- The position after which a subscription that is moved there goes on. MI001 for
 -- what is neither a word we know, nor a position, nor a time.
 create or replace function pgmill.position_of(destination text) returns bigint

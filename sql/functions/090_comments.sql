@@ -10,6 +10,7 @@ comment on function mill.park_subscription(text, int, text) is 'Sets the failing
 comment on function mill.drop_event(text, int, bigint, text) is 'Drops the failing event of a shard, or one parked event by position: it will not be handled.';
 comment on function mill.unpark(text, text, text) is 'Replays a parked key, or all of them, until it meets the cursor.';
 comment on function mill.move_subscription(text, text, text) is 'Moves all cursors of a subscription: to now, zero, a position or a time; back only if it is declared Replayable.';
+comment on function mill.replay_subscription(text, text, text) is 'Has a subscription that is declared Replayable handle events again: from zero, a position or a time that lies behind all its cursors, so that nothing is skipped.';
 comment on function mill.reshard_subscription(text, int, text) is 'Changes how many shards a subscription has, once all are at one position; each key stays in order.';
 comment on function mill.pause_schedule(text, text) is 'Stops a schedule: no fire time fires until resume. Ticks emitted before are still handled.';
 comment on function mill.resume_schedule(text, text) is 'Ends a pause: the next fire time fires; those that passed during the pause do not.';

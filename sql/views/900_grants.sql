@@ -45,7 +45,7 @@ grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.
 grant execute on function
   mill.pause_subscription(text, text), mill.resume_subscription(text, text), mill.hold_subscription(text, int, text),
   mill.park_subscription(text, int, text), mill.drop_event(text, int, bigint, text), mill.unpark(text, text, text),
-  mill.move_subscription(text, text, text), mill.reshard_subscription(text, int, text),
+  mill.move_subscription(text, text, text), mill.replay_subscription(text, text, text), mill.reshard_subscription(text, int, text),
   mill.pause_schedule(text, text), mill.resume_schedule(text, text), mill.trigger_schedule(text, text),
   mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text), mill.limit_scope(text, int, float8, text), mill.set_pools(jsonb, text), mill.set_timeouts(jsonb, text) to mill_operator, pgmill_runtime;
 grant execute on function mill.submit_job(text, jsonb, jsonb), mill.submit_jobs(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
