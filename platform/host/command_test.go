@@ -124,6 +124,9 @@ func TestCommandLine(t *testing.T) {
 		{"subscription move x", exitUsage, "", "say --to now, --to zero"},
 		{"subscription drop x", exitUsage, "", "nothing was done: say --yes"},
 		{"subscription move x --to zero", exitUsage, "", "its effects happen a second time"},
+		{"subscription replay x", exitUsage, "", "x will handle every event from zero on again"},
+		{"subscription reshard x", exitUsage, "", "say --shards N"},
+		{"subscription reshard x --shards two", exitUsage, "", `--shards "two": write a number`},
 		{"serve --max-conns 0 --deployment nosuch", exitUsage, "", `no profile "nosuch"`},
 		{"serve --functions a.tow --addr 127.0.0.1:0", exitUsage, "", "did you mean a.one?"},
 		{"subscription list", exitUnreachable, "", "database unreachable: connection refused at 127.0.0.1:1: start Postgres there"},
@@ -276,6 +279,11 @@ func TestSubscriptionCommands(t *testing.T) {
 		{args: "move a.one --to zero --yes", code: exitOK, stdout: "a.one: moved to 0\n", state: "running"},
 		{args: "drop a.one --yes", fails: true, code: exitOK, stdout: "a.one: dropped\n", state: "running"},
 		{args: "move a.one --to now --yes", code: exitOK, stdout: "a.one: moved to 2\n", state: "running"},
+		{args: "replay a.one --from now --yes", code: exitConflict, state: "running"},
+		{args: "replay nosuch --yes", code: exitNotFound, state: "running"},
+		{args: "replay a.one --from 2 --yes --detach --reason again", code: exitOK, stdout: "a.one: moved to 1\n", state: "running"},
+		{args: "reshard a.one --shards 1 --detach", code: exitOK, stdout: "a.one: 1 shards\n", state: "running"},
+		{args: "reshard a.one --shards 2 --detach", code: exitOK, stdout: "a.one: 1 to 2 shards", state: "running"},
 	} {
 		if step.fails {
 			exec(failing)

@@ -23,7 +23,7 @@ func subscriptionWatch(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.watch(cmd.Context(), cfg, args[0])
+			return o.watch(cmd.Context(), cfg, args[0], caughtUp)
 		}}
 }
 
@@ -32,18 +32,36 @@ type watched struct {
 	Shards    int
 	Position  int64 // of the shard furthest behind
 	Head      int64
-	Lag       int64
+	ReshardAt *int64 // where its shards give way to others; nil: they do not
 	BlockedBy *string
 }
 
+// following is a line of how far a subscription is, since the first look, and whether
+// there is nothing more to see.
+type following func(first, now watched, since time.Duration) (line string, over bool)
+
+// caughtUp is over when it has come to where the log's head was at first, and its shards
+// are not about to change.
+func caughtUp(first, now watched, since time.Duration) (string, bool) {
+	return now.bar(first.Position, first.Head, since), now.Position >= first.Head && now.ReshardAt == nil
+}
+
+// resharded is over when the new shards are there.
+func resharded(first, now watched, since time.Duration) (string, bool) {
+	if now.ReshardAt == nil {
+		return fmt.Sprintf("%d shards", now.Shards), true
+	}
+	return now.bar(first.Position, *now.ReshardAt, since), false
+}
+
 const watchSubscription = `
-select count(*)::int, coalesce(min(position), 0), coalesce(max(head), 0), coalesce(max(lag_events), 0),
-       (array_agg(blocked_by order by position) filter (where lag_events > 0 and blocked_by is not null))[1]
+select count(*)::int, coalesce(min(position), 0), coalesce(max(head), 0), max(reshard_at),
+       (array_agg(blocked_by order by position) filter (where blocked_by is not null and (lag_events > 0 or reshard_at is not null)))[1]
   from mill.subscriptions where name = $1`
 
-// watch returns when the subscription has come to where the log's head was at first.
-// Whoever ends it ends the watching only.
-func (o *options) watch(ctx context.Context, cfg Config, name string) error {
+// watch shows a subscription until follow says that it is over. Whoever ends it ends the
+// watching only.
+func (o *options) watch(ctx context.Context, cfg Config, name string, follow following) error {
 	return o.withConn(ctx, cfg, "mill_reader", func(conn *pgx.Conn) error {
 		p := newProgress(o.stderr)
 		defer p.end()
@@ -51,20 +69,21 @@ func (o *options) watch(ctx context.Context, cfg Config, name string) error {
 		began := time.Now()
 		for {
 			var now watched
-			err := conn.QueryRow(ctx, watchSubscription, name).Scan(&now.Shards, &now.Position, &now.Head, &now.Lag, &now.BlockedBy)
+			err := conn.QueryRow(ctx, watchSubscription, name).Scan(&now.Shards, &now.Position, &now.Head, &now.ReshardAt, &now.BlockedBy)
 			switch {
 			case ctx.Err() != nil:
 				return errWatchEnded
 			case err != nil:
 				return err
 			case now.Shards == 0:
-				return fmt.Errorf("no subscription %q; `host subscription list` shows them", name)
+				return notFound(fmt.Sprintf("no subscription %q; `host subscription list` shows them", name))
 			}
 			if first.Shards == 0 {
 				first = now
 			}
-			p.say("%s", now.bar(first, time.Since(began)))
-			if now.Position >= first.Head {
+			line, over := follow(first, now, time.Since(began))
+			p.say("%s", line)
+			if over {
 				return nil
 			}
 			select {
@@ -78,21 +97,22 @@ func (o *options) watch(ctx context.Context, cfg Config, name string) error {
 
 var errWatchEnded = errors.New("not watched to the end; it goes on by itself, and `host subscription watch` shows it again")
 
-// bar is one line: how much is done since the first look, how fast, and how long it
-// will take at that rate.
-func (w watched) bar(first watched, since time.Duration) string {
-	all, done := max(1, first.Head-first.Position), min(w.Position, first.Head)-first.Position
+// bar is one line: how much of the way from a position to another is done, how fast, and
+// how long the rest will take at that rate.
+func (w watched) bar(from, to int64, since time.Duration) string {
+	at := min(w.Position, to)
+	all, done := max(1, to-from), at-from
 	share := min(1, max(0, float64(done)/float64(all)))
-	if w.Position >= first.Head {
+	if at == to {
 		share = 1
 	}
 	full := int(share * barWidth)
-	line := fmt.Sprintf("[%s%s] %3.0f %%  at %d of %d", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), share*100, w.Position, first.Head)
+	line := fmt.Sprintf("[%s%s] %3.0f %%  at %d of %d", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), share*100, at, to)
 	if rate := float64(done) / max(since.Seconds(), 0.001); done > 0 && share < 1 {
 		left := time.Duration(float64(all-done) / rate * float64(time.Second))
 		line += fmt.Sprintf("  %.0f/s  %s left", rate, left.Round(time.Second))
 	}
-	if w.BlockedBy != nil && share < 1 {
+	if w.BlockedBy != nil && (share < 1 || w.ReshardAt != nil) {
 		line += "  waits: " + *w.BlockedBy
 	}
 	return line

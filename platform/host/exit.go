@@ -38,6 +38,11 @@ type usageError struct{ error }
 
 func (usageError) Is(target error) bool { return target == errUsage }
 
+// notFound is a name that the command looked for and did not find.
+type notFound string
+
+func (n notFound) Error() string { return string(n) }
+
 // exitCode is the one place that turns an error into the code of its class.
 func exitCode(err error) int {
 	var pe *pgconn.PgError
@@ -58,6 +63,8 @@ func exitCode(err error) int {
 		return exitNotMigrated
 	case errors.Is(err, pg.ErrBusy), errors.Is(err, errNotDemos), errors.As(err, new(conflict)):
 		return exitConflict
+	case errors.As(err, new(notFound)):
+		return exitNotFound
 	case errors.Is(err, pg.ErrNoBinaries):
 		return exitUnreachable
 	case errors.As(err, &pe):

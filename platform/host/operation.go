@@ -21,8 +21,8 @@ type operation struct {
 	warn func(name string, of func(flag string) string) string
 	// check says what is wrong with the flags together; nil: nothing can be.
 	check func(of func(flag string) string) error
-	// follow shows how far the subscription is afterwards, until it has caught up.
-	follow bool
+	// follow is what is shown of the subscription afterwards, until it is over; nil: nothing.
+	follow following
 }
 
 type operationFlag struct {
@@ -78,13 +78,13 @@ var operations = []operation{
 			return fmt.Sprintf("%s will go on from %s: what it has handled after that it handles again, and its effects happen a second time; what lies between, if that is ahead, is skipped. Its failing and parked events are forgotten.", name, of("to"))
 		}},
 	{name: "replay", short: "Handle events again, from the first, a position or a time, and show how far it is",
-		sql: "select mill.move_subscription($1, $2, $3)", follow: true,
+		sql: "select mill.replay_subscription($1, $2, $3)", follow: caughtUp,
 		flags: []operationFlag{{name: "from", preset: "zero", usage: "zero, a position as in mill.events, or a time like 2026-11-29T18:00:00Z"}},
 		warn: func(name string, of func(string) string) string {
 			return fmt.Sprintf("%s will handle every event from %s on again: its effects happen a second time. Its parked events are forgotten, since they come again.", name, of("from"))
 		}},
-	{name: "reshard", short: "Change how many shards a subscription has; each key stays in order",
-		sql:   "select mill.reshard_subscription($1, $2::int, $3)",
+	{name: "reshard", short: "Change how many shards a subscription has, each key in its order, and show how far it is",
+		sql: "select mill.reshard_subscription($1, $2::int, $3)", follow: resharded,
 		flags: []operationFlag{{name: "shards", usage: "how many, 1 to 1024"}},
 		check: func(of func(string) string) error {
 			if of("shards") == "" {
@@ -115,8 +115,8 @@ func (op operation) command(o *options, group string) *cobra.Command {
 		cmd.Flags().BoolVar(&sure, "yes", false, "do it without asking")
 	}
 	detach := false
-	if op.follow {
-		cmd.Flags().BoolVar(&detach, "detach", false, "do not wait until it has caught up")
+	if op.follow != nil {
+		cmd.Flags().BoolVar(&detach, "detach", false, "do not wait until it is done")
 	}
 	of := func(name string) string { return cmd.Flag(name).Value.String() }
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -138,10 +138,10 @@ func (op operation) command(o *options, group string) *cobra.Command {
 				params = append(params, of(f.name))
 			}
 		}
-		if err := o.operate(cmd, cfg, group, op, append(params, nullable(*reason))); err != nil || !op.follow || detach {
+		if err := o.operate(cmd, cfg, group, op, append(params, nullable(*reason))); err != nil || op.follow == nil || detach {
 			return err
 		}
-		return o.watch(cmd.Context(), cfg, args[0])
+		return o.watch(cmd.Context(), cfg, args[0], op.follow)
 	}
 	return cmd
 }

@@ -24,7 +24,7 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 	reader := open(t, as)
 	tests := []struct{ view, columns string }{
 		{"events", "pos, id, type, target, key, scope, trace_id, emitted_at, positioned_at"},
-		{"subscriptions", "name, shard, state, position, head, lag_events, lag_seconds, attempts, reason, next_retry_at, instance, blocked_by"},
+		{"subscriptions", "name, shard, state, position, head, lag_events, lag_seconds, attempts, reason, next_retry_at, instance, blocked_by, reshard_at"},
 		{"parked_events", "subscription, shard, key, pos, event_id, reason, attempts, parked_at"},
 		{"schedules", "name, cron, zone, next_at, last_at, last_state, reason"},
 		{"functions", "name, kind, listens, live_hosts"},

@@ -32,8 +32,9 @@ select s.subscription as name,
        case when d.reason is not null then d.reason
             when f.paused_at is not null then 'paused'
             when s.failing_pos is not null then 'event at ' || s.failing_pos
-            when c.pos >= (select r.stop_at from pgmill.reshard r where r.subscription = f.name) then 'reshard'
-            when c.pos < h.head and j.instance is null and not live.any then 'no_live_host' end as blocked_by
+            when (c.pos < h.head or r.stop_at is not null) and j.instance is null and not live.any then 'no_live_host'
+            when c.pos >= r.stop_at then 'reshard' end as blocked_by,
+       r.stop_at as reshard_at
   from pgmill.subscription f
   join pgmill.function d on d.name = f.name
   join pgmill.shard s on s.subscription = f.name
@@ -41,6 +42,7 @@ select s.subscription as name,
  cross join lateral (select case when f.dormant then h.head -- nothing since its cursor is for it
                                  else (select x.pos from pgmill.cursor x where x.subscription = s.subscription and x.shard = s.shard order by x.n desc limit 1) end as pos
                      offset 0) c
+ cross join lateral (select (select r.stop_at from pgmill.reshard r where r.subscription = f.name) as stop_at offset 0) r
  cross join lateral (select min(k.key) is not null as parked from pgmill.parked_key k where k.subscription = s.subscription and k.shard = s.shard) p -- min: by the index
  cross join lateral (select exists (select from pgmill.instance_function i join pgmill.instance l on l.kind = 'worker' and l.id = i.instance
                                      where i.function = f.name and pgmill.is_live(l.last_seen, l.ttl, l.deregistered_at)) as any) live
@@ -48,7 +50,7 @@ select s.subscription as name,
                       where j.unique_key = pgmill.claim_key(s.subscription, s.shard) and j.unique_key is not null
                         and j.unique_states is not null and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
                         and j.state = 'running') j on true;
-comment on view mill.subscriptions is 'One row a shard: how far, how far behind, and what it waits for. Lag is head minus position.';
+comment on view mill.subscriptions is 'One row a shard: how far, how far behind, and what it waits for. Lag is head minus position; reshard_at is where its shards give way to others, null if they do not.';
 
 create or replace view mill.parked_events as
 select subscription, shard, key, pos, event_id, reason, attempts, parked_at from pgmill.parked_event;
