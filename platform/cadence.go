@@ -102,10 +102,11 @@ func (c Cadence) Next(after time.Time) time.Time {
 }
 
 // Due lists the fire times that have come by now, when the first of them is first:
-// the newest most of them, oldest first. following is the one after now.
+// the newest most of them, oldest first. following is the one after now. All are in the
+// schedule's zone.
 func (c Cadence) Due(first, now time.Time, most int) (due []time.Time, following time.Time) {
 	if now.Before(first) {
-		return nil, first
+		return nil, first.In(c.zone)
 	}
 	if c.every > 0 {
 		n := int64(now.Sub(first) / c.every)

@@ -16,7 +16,7 @@ var scheduleOperations = []operation{
 }
 
 func scheduleCommand(o *options) *cobra.Command {
-	members := []*cobra.Command{scheduleList(o, "schedule", "List schedules: when they fire next, and what became of the last time")}
+	members := []*cobra.Command{scheduleList(o, "schedule", "List schedules: when they fire next, and what became of the last time"), schedulePreview(o)}
 	for _, op := range scheduleOperations {
 		members = append(members, op.command(o, "schedule"))
 	}
