@@ -3,6 +3,7 @@ package posture
 import (
 	"context"
 	"embed"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,6 +34,23 @@ var ConnectorHealth = platform.Subscription{
 	Replayable: true,
 	OnPoison:   platform.Park,
 	Handle:     project,
+}
+
+// Signal is what other modules may know of how a connector instance stands.
+type Signal struct {
+	Connector, Instance string
+	Signal              string // met, at_risk or not_met
+	At                  time.Time
+}
+
+// ReadSignals answers the newest signal of each connector instance of a scope, such as
+// org:acme, by the instance's name.
+func ReadSignals(ctx context.Context, tx pgx.Tx, scope string) ([]Signal, error) {
+	rows, err := tx.Query(ctx, "select connector, instance, signal, observed_at from posture.read_signals($1)", scope)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Signal])
 }
 
 func init() { platform.Register(Module, ConnectorHealth) }
