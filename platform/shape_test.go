@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"outbox", "pg", "internal/claim", "internal/lease"},
 	{"workflow", "job", "subscription", "schedule", "cleanup", "catalog", "blob", "coord"},
 	{"api", "rabbitmq", "redis"},
-	{"host", "platformtest", "platformtest/pgtest", "platformtest/pgbouncer", "platformtest/fault"},
+	{"host", "platformtest", "platformtest/pgtest", "platformtest/pgbouncer", "platformtest/fault", "platformtest/docs"},
 	{"cmd/", "functions/"},
 }
 
