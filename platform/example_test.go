@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmill/pgmill/platform"
+	"github.com/pgmill/pgmill/platform/platformtest"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // orderPlaced is what orders.placed points to: ids, never content.
@@ -61,10 +63,16 @@ func ExampleData() {
 	// bad_data
 }
 
-// Emit is called in the author's own transaction, next to the change it tells of.
+// Emit is called in the author's own transaction, next to the change it tells of. With an
+// idempotency key a repeated one is the same event.
 func ExampleEmit() {
+	t := platformtest.NewT() // in a test: the *testing.T
+	defer t.End()
+	db := platformtest.DB(t)
+	pgtest.Exec(t, db, `create table orders (id bigint, note text)`)
+
 	place := func(ctx context.Context, tx pgx.Tx, order int64) error {
-		if _, err := tx.Exec(ctx, `insert into shop.orders (id) values ($1)`, order); err != nil {
+		if _, err := tx.Exec(ctx, `insert into orders (id) values ($1)`, order); err != nil {
 			return err
 		}
 		_, err := platform.Emit(ctx, tx, platform.NewEvent{
@@ -75,7 +83,83 @@ func ExampleEmit() {
 		})
 		return err
 	}
-	_ = place
+	for range 2 {
+		if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return place(t.Context(), tx, 17) }); err != nil {
+			t.Fatalf("place: %v", err)
+		}
+	}
+	fmt.Println(pgtest.Ask[string](t, db, `select string_agg(type || ' ' || target, ', ') from mill.events`))
+	// Output:
+	// orders.placed order-17
+}
+
+// thumbnail and drawn are what a step takes and gives; the schemas come from the types.
+type thumbnail struct {
+	OrderID int64 `json:"order_id"`
+}
+
+type drawn struct {
+	Width int `json:"width"`
+}
+
+// A step does the jobs of one topic. This one leaves the process, so it has Run; one that
+// writes to Postgres has Handle, with the transaction that ends the job.
+func ExampleStep() {
+	registry := platform.NewRegistry()
+	err := registry.Add(platform.Step[thumbnail, drawn]{
+		Topic: "job.shop.thumbnail",
+		Run: func(ctx context.Context, a *platform.Attempt, in thumbnail) (drawn, error) {
+			_ = a.Progress(ctx, 50, "drawing") // a.Key tells repeats apart outside
+			if in.OrderID == 0 {
+				return drawn{}, platform.Fail("shop.no_order", nil) // final: a dead letter
+			}
+			return drawn{Width: 160}, nil
+		},
+		RetryOn: []platform.Reason{platform.ReasonTimeout},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s := platform.Of[platform.StepSpec](registry)[0]
+	fmt.Printf("%s of module %s: %d attempts of %v\n", s.Topic, s.Module, s.MaxAttempts, s.Timeout)
+	// What a host does with an attempt's input:
+	for _, input := range []string{`{"order_id": 7}`, `{"order_id": 0}`, `{"order_id": "seven"}`} {
+		out, err := s.Run(context.Background(), platform.NewAttempt(platform.Attempt{Number: 1}, nil), []byte(input))
+		fmt.Printf("%s -> %s%s\n", input, out, platform.ReasonOf(err))
+	}
+	// Output:
+	// job.shop.thumbnail of module shop: 3 attempts of 10m0s
+	// {"order_id": 7} -> {"width":160}
+	// {"order_id": 0} -> shop.no_order
+	// {"order_id": "seven"} -> schema_validation_failed
+}
+
+// Enqueue submits jobs in the author's own transaction. The answer says what became of each;
+// the last one finds its key taken by the first. Whoever does the topic, a Step or an outside
+// worker, may come later.
+func ExampleEnqueue() {
+	t := platformtest.NewT() // in a test: the *testing.T
+	defer t.End()
+	db := platformtest.DB(t)
+
+	job := platform.NewJob{Topic: "job.shop.thumbnail", Input: thumbnail{7}, UniqueKey: "order-7"}
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		all, err := platform.Enqueue(t.Context(), tx, job, platform.NewJob{Topic: "job.shop.thumbnail", Input: thumbnail{8}}, job)
+		for _, s := range all {
+			fmt.Println(s.Outcome, s.Job == all[0].Job)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("enqueue: %v", err)
+	}
+	fmt.Println(pgtest.Ask[int](t, db, `select count(*)::int from mill.jobs where state = 'PENDING'`), "jobs wait")
+	// Output:
+	// accepted true
+	// accepted false
+	// rejected true
+	// 2 jobs wait
 }
 
 // A module has tables of its own: `host migrate up` makes its schema from the

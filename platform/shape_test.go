@@ -310,6 +310,7 @@ var mayLog = map[string]string{
 	"platform/pg/private_keeper.go": "another process; its stderr is the server's log file",
 	"platform/pg/private.go":        "programs that bring no logger; the host brings its own",
 	"platform/pg/migrate.go":        "wraps the logger it is given",
+	"platform/platformtest/t.go":    "what an Example prints",
 	"platform/host/worker.go":       "wraps the logger it is given",
 }
 

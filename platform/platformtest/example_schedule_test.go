@@ -27,8 +27,8 @@ var closeDay = platform.Schedule{
 // A test runs a schedule's handler on any tick with Tick, or starts a host and
 // triggers it.
 func Example_schedule() {
-	t := newT() // in a test: the *testing.T
-	defer t.end()
+	t := platformtest.NewT() // in a test: the *testing.T
+	defer t.End()
 
 	dsn := platformtest.DSN(t)
 	db := platformtest.Pool(t, dsn)

@@ -36,8 +36,8 @@ var settle = platform.Step[Bill, Receipt]{
 // A test submits jobs in a transaction, starts a host and waits for what becomes of
 // them.
 func Example_step() {
-	t := newT() // in a test: the *testing.T
-	defer t.end()
+	t := platformtest.NewT() // in a test: the *testing.T
+	defer t.End()
 
 	dsn := platformtest.DSN(t)
 	db := platformtest.Pool(t, dsn)

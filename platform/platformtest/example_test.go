@@ -36,8 +36,8 @@ var reserve = platform.Subscription{
 // A test runs a function on one event with Handle, or starts a host, emits and
 // waits for the row that the function writes.
 func Example() {
-	t := newT() // in a test: the *testing.T
-	defer t.end()
+	t := platformtest.NewT() // in a test: the *testing.T
+	defer t.End()
 
 	dsn := platformtest.DSN(t)
 	db := platformtest.Pool(t, dsn)

@@ -15,16 +15,15 @@ import (
 )
 
 // failing runs f as a test would and returns what it complained about.
-func failing(f func(t *fakeT)) string {
-	fake := newT()
+func failing(f func(t *platformtest.T)) string {
+	fake := platformtest.NewT()
 	done := make(chan struct{})
 	go func() { // Fatalf ends it
 		defer close(done)
 		f(fake)
 	}()
 	<-done
-	fake.cancel()
-	return strings.Join(fake.said, "\n")
+	return strings.Join(fake.Said(), "\n")
 }
 
 func counted(t *testing.T) *pgxpool.Pool {
@@ -111,7 +110,7 @@ func TestHandleGivesTheEventAsAHostWould(t *testing.T) {
 func TestHandleRefusesAnEventThatTheFunctionDoesNotListenTo(t *testing.T) {
 	t.Parallel()
 	db := platformtest.DB(t)
-	said := failing(func(fake *fakeT) {
+	said := failing(func(fake *platformtest.T) {
 		_ = platformtest.Handle(fake, db, reserve, platform.NewEvent{Type: "orders.paid", Target: "a"})
 	})
 	if want := "stock.reserve does not listen to orders.paid"; !strings.Contains(said, want) {
@@ -122,11 +121,11 @@ func TestHandleRefusesAnEventThatTheFunctionDoesNotListenTo(t *testing.T) {
 func TestWaitForFailsWithWhatTheViewsSay(t *testing.T) {
 	t.Parallel()
 	db := platformtest.DB(t)
-	said := failing(func(fake *fakeT) { platformtest.WaitFor(fake, db, "select 1/0 = 1") })
+	said := failing(func(fake *platformtest.T) { platformtest.WaitFor(fake, db, "select 1/0 = 1") })
 	if !strings.Contains(said, "division by zero") {
 		t.Errorf("a wrong query: said %q", said)
 	}
-	said = failing(func(fake *fakeT) {
+	said = failing(func(fake *platformtest.T) {
 		platformtest.WaitWithin(fake, db, time.Second, "select $1::int = 2", 1)
 	})
 	for _, want := range []string{"select $1::int = 2 [1]", "last answer false", "mill.why_not_running", "mill.subscriptions"} {
@@ -138,7 +137,7 @@ func TestWaitForFailsWithWhatTheViewsSay(t *testing.T) {
 
 func TestHostFailsTheTestWhenItCannotStart(t *testing.T) {
 	t.Parallel()
-	said := failing(func(fake *fakeT) { platformtest.Host(fake, "postgres://nobody@127.0.0.1:1/none?sslmode=bad") })
+	said := failing(func(fake *platformtest.T) { platformtest.Host(fake, "postgres://nobody@127.0.0.1:1/none?sslmode=bad") })
 	if !strings.Contains(said, "before it was ready") {
 		t.Errorf("said %q", said)
 	}
@@ -187,7 +186,7 @@ func TestInvariantsSeeWhatIsBroken(t *testing.T) {
 			if _, err := db.Exec(t.Context(), tt.sql); err != nil {
 				t.Fatal(err)
 			}
-			said := failing(func(fake *fakeT) { platformtest.Invariants(fake, db) })
+			said := failing(func(fake *platformtest.T) { platformtest.Invariants(fake, db) })
 			if !strings.Contains(said, tt.want) {
 				t.Errorf("said %q, want %q in it", said, tt.want)
 			}
