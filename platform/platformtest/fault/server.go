@@ -109,6 +109,17 @@ func (s *Server) Resume() {
 	s.paused = nil
 }
 
+// Log is what the server has said; with the setting log_line_prefix %e each line begins
+// with its SQLSTATE.
+func (s *Server) Log() string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.options.Dir, "log"))
+	if err != nil {
+		s.t.Fatalf("server: %v", err)
+	}
+	return string(text)
+}
+
 func (s *Server) postmaster() int {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.options.Dir, "data", "postmaster.pid"))
