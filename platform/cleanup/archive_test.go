@@ -78,6 +78,7 @@ func TestArchiveRefusesWhatAReaderNeeds(t *testing.T) {
 		{"the replay of a parked key", `insert into pgmill.parked_key (subscription, shard, key, key_hash, from_pos, replay_pos) values ('t.one', 0, 'k', 1, 12, 10)`, "the replay of a parked key of t.one/0, from position 11"},
 		{"a parked event", `select pgmill.park_event('t.one', 0, 11, 'k', 3, 'handler_error')`, "a parked event of t.one/0, from position 11"},
 		{"a suspect event", `update pgmill.shard set noted_pos = 11`, "the event noted by t.one/0, from position 11"},
+		{"a failing event", `update pgmill.shard set failing_pos = 11, attempts = 1 where subscription = 't.one'`, "the failing event of t.one/0, from position 11"},
 		{"a reshard", `insert into pgmill.reshard (subscription, shards, stop_at) values ('t.one', 2, 10)`, "the reshard of t.one, from position 11"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -111,8 +112,52 @@ func TestArchiveRefusesWhatAReaderNeeds(t *testing.T) {
 			if got := kept(t, pool); got != "10 20 11 20" {
 				t.Errorf("kept %s, want 10 20 11 20", got)
 			}
-			must(t, pool, `delete from pgmill.parked_event; delete from pgmill.parked_key; update pgmill.shard set noted_pos = null`, pgx.QueryExecModeSimpleProtocol) // made up
+			must(t, pool, `delete from pgmill.parked_event; delete from pgmill.parked_key; update pgmill.shard set noted_pos = null, failing_pos = null`, pgx.QueryExecModeSimpleProtocol) // made up
 		})
+	}
+}
+
+// F13: one paused subscription that needs what is to go is found among five thousand that
+// do not, the last that any list comes to; and gets all of it when it is resumed.
+func TestArchiveSeesOneReaderAmongThousands(t *testing.T) {
+	t.Parallel()
+	dsn := platformtest.DSN(t)
+	pool := platformtest.Pool(t, dsn)
+	must(t, pool, `create table seen (pos bigint)`)
+	emit(t, pool, 1000)
+	must(t, pool, `insert into pgmill.function (name, kind, module, listens) select 't.other' || i, 'subscription', 't', '{order.*}' from generate_series(1, 5000) i`)
+	must(t, pool, `insert into pgmill.subscription (name, likes, order_by, shards, batch, max_attempts, on_poison, replayable, timeout, paused_at)
+		select f.name, '{order.%}', 'key', 1, 10, 3, 'park', true, '30 s', now() from pgmill.function f`)
+	must(t, pool, `insert into pgmill.shard (subscription, shard) select f.name, 0 from pgmill.function f`)
+	must(t, pool, `insert into pgmill.cursor (subscription, shard, n, pos) select f.name, 0, 1, 900 from pgmill.function f`)
+	subscribe(t, pool, "t.zz")
+	moveTo(t, pool, "t.zz", 10)
+	must(t, pool, `select mill.pause_subscription('t.zz')`)
+
+	const needed = "the cursor of t.zz/0, which is paused"
+	if got := ask[string](t, pool, `select needed || ': ' || array_to_string(needed_by, '; ') from pgmill.archive_plan('900')`); got != "1: "+needed+", from position 11" {
+		t.Errorf("the plan says %q", got)
+	}
+	if got := ask[string](t, pool, `select rows || ' ' || blocked_by from mill.retention_preview where class = 'events'`); got != "10 "+needed {
+		t.Errorf("the preview says %q", got)
+	}
+	for _, before := range []int64{12, 900} {
+		if got := archive(t, pool, before, 100); got != "MI409" {
+			t.Errorf("archive before %d = %q, want MI409", before, got)
+		}
+	}
+	if got := archive(t, pool, 11, 100); got != "" || kept(t, pool) != "10 990 11 990" {
+		t.Errorf("archive of what nobody needs = %q, kept %s", got, kept(t, pool))
+	}
+	platformtest.Host(t, dsn, platform.Subscription{Name: "t.zz", Events: []string{"order.*"}, Owners: platform.OwnedBy("t"), Replayable: true,
+		Handle: func(ctx context.Context, tx pgx.Tx, e platform.Event) error {
+			_, err := tx.Exec(ctx, `insert into seen values ($1)`, e.Pos)
+			return err
+		}})
+	must(t, pool, `select mill.resume_subscription('t.zz')`)
+	platformtest.WaitFor(t, pool, `select position = 1000 from mill.subscriptions where name = 't.zz'`)
+	if got := ask[string](t, pool, `select concat_ws(' ', min(pos), max(pos), count(*), count(distinct pos)) from seen`); got != "11 1000 990 990" {
+		t.Errorf("it got %s, want each from 11 to 1000", got)
 	}
 }
 
