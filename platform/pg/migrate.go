@@ -65,6 +65,9 @@ func Migrate(ctx context.Context, dsn string, log *slog.Logger, modules ...platf
 	if err != nil {
 		return done, migrateError(err)
 	}
+	if err := mendIndexes(ctx, pool, log); err != nil {
+		return done, migrateError(err)
+	}
 	own, err := ours.up(ctx, pool, log)
 	done = append(done, own...)
 	if err != nil {
@@ -158,6 +161,28 @@ func migrateRiver(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) ([]
 		done = append(done, Change{Part: "river", Version: int64(v.Version), Name: v.Name, Applied: true})
 	}
 	return done, nil
+}
+
+// mendIndexes makes anew what a concurrent build left behind that was killed, or gave up
+// behind a long transaction: there, written by everybody, and read by nobody, so that
+// its migration's "if not exists" would pass it over.
+func mendIndexes(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) error {
+	rows, err := pool.Query(ctx, `select format(case when c.relname ~ '_cc(new|old)[0-9]*$' then 'drop index concurrently %s' else 'reindex index concurrently %s' end, c.oid::regclass)
+		from pg_index i join pg_class c on c.oid = i.indexrelid where c.relnamespace = to_regnamespace($1) and c.relkind = 'i' and i.indislive and not i.indisvalid order by c.relname ~ '_cc(new|old)[0-9]*$' desc`, Schema)
+	if err != nil {
+		return err
+	}
+	mends, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, mend := range mends {
+		quiet(log).Warn("an index was left half made", "mend", mend)
+		if _, err := pool.Exec(ctx, mend); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func riverMigrator(pool *pgxpool.Pool, log *slog.Logger) (*rivermigrate.Migrator[pgx.Tx], error) {
