@@ -28,7 +28,7 @@ func Org(id string) Scope { return Scope("org:" + id) }
 // Cleanup is a function that deletes rows which are kept for long enough, in batches,
 // each a transaction of its own and of one scope only. Its ticks are a schedule's: they
 // are retried, paused and shown like one's. Nothing canonical is ever deleted: the
-// database role that classes are cleaned with cannot (N78-N82).
+// database roles that clean cannot (N78-N82).
 type Cleanup struct {
 	// Name is stable and unique: lower-case words joined by dots, at most 100 bytes.
 	Name string
@@ -56,7 +56,10 @@ type Rule struct {
 	Class string
 	// Delete is one statement that deletes rows of the author's own tables: at most $2
 	// of them, kept for longer than the interval $1. Like the class's own it must leave
-	// alone what is not done, whatever its age. It runs as the host's role.
+	// alone what is not done, whatever its age. It runs as the role of the clean-up's
+	// Module, or, if that is not registered, as mill_cleaner, to which the tables' owner
+	// grants what it needs (grant select, delete on shop.cart to mill_cleaner). If it
+	// deletes more than $2 rows it is rolled back and its tick ends as batch_too_big.
 	//
 	//	delete from shop.cart where id in (
 	//	  select id from shop.cart where closed_at < now() - $1::interval limit $2)

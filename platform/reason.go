@@ -19,6 +19,7 @@ const (
 	ReasonTimeout             Reason = "timeout"                  // the function's timeout passed
 	ReasonBadData             Reason = "bad_data"                 // the event's data does not decode into what the handler expects
 	ReasonBadBatch            Reason = "bad_batch"                // BatchError named an index outside the batch
+	ReasonBatchTooBig         Reason = "batch_too_big"            // a clean-up's statement deleted more than its Batch, and was rolled back (N82)
 	ReasonBadReason           Reason = "bad_reason"               // Fail was given what is no reason code
 	ReasonHostLost            Reason = "host_lost"                // the host died while it worked on this
 	ReasonLeaseLost           Reason = "lease_lost"               // another host owns the claim now

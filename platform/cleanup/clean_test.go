@@ -182,6 +182,7 @@ func TestCleanByAStatement(t *testing.T) {
 	t.Parallel()
 	pool := platformtest.DB(t)
 	must(t, pool, `create table cart (id int generated always as identity, closed_at timestamptz)`)
+	must(t, pool, `grant select, delete on cart to mill_cleaner`)
 	must(t, pool, `insert into cart (closed_at) select case when i % 2 = 0 then now() - interval '3 days' end from generate_series(1, 100) i`)
 	c := platform.Cleanup{Name: "shop.carts", Rule: platform.Rule{Keep: 30 * 24 * time.Hour, Batch: 7,
 		Delete: `delete from cart where id in (select id from cart where closed_at < now() - $1::interval limit $2)`}}

@@ -14,14 +14,22 @@
 //
 // Each batch runs as the role pgmill_cleanup, which has DELETE on the tables of classes
 // and on nothing else (N81): an entry that is wrong cannot reach an event, a cursor, an
-// audit row. Tables that are new are in no class until somebody puts them there. A
-// clean-up of a team's own tables is a statement of its own, and runs as the host's role.
+// audit row. Tables that are new are in no class until somebody puts them there.
+//
+// A clean-up of a team's own tables is a statement of its own (platform.Rule.Delete). That
+// of a module runs as the module's role, as its handlers do, so the module's tables are
+// all that it reaches. That of no module runs as mill_cleaner, which has no right but
+// those that the owner of the tables grants it. Not as the host, as other handlers without
+// a module do: hosts may delete cursors and jobs, and where they are a superuser's
+// everything. Nor as pgmill_cleanup: a class's rows that are not done yet are kept by the
+// class's condition, which a statement has not.
 //
 // # Batches
 //
 // A batch is a transaction of at most 1,000 rows of one scope (N78, N82). It takes a
 // transaction-level advisory lock by class and scope, so that there is one cleaner at a
-// time; whoever finds it taken is done. Rows that somebody has locked are passed over.
+// time; whoever finds it taken is done. Rows that somebody has locked are passed over. A
+// statement that deleted more than a batch is rolled back: batch_too_big.
 // Batches commit one by one on a connection of their own while the tick's transaction,
 // which has written nothing and holds no snapshot, waits: a host that dies in between
 // loses one batch, and the tick is tried again. After half of its timeout a tick is done

@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 // Engine runs the clean-ups of this build. Cleanups, Pool and Log are needed.
 type Engine struct {
 	Cleanups []platform.Cleanup
+	// Role is what a module's statements run as; "", or nil, of one that has no role.
+	Role func(module string) string
 	// Keep is the manifest: how long, by Cleanup.Key. What it lacks is the declaration's.
 	Keep map[string]time.Duration
 	// Pool is where batches run, each for a moment: not the handlers', whose ticks wait.
@@ -121,10 +124,10 @@ func (e *Engine) Clean(ctx context.Context, c platform.Cleanup) error {
 func (e *Engine) batch(ctx context.Context, c platform.Cleanup, scope string) (n int, err error) {
 	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
 		q := db.New(tx)
+		if err := q.CleanupRole(ctx, e.role(c)); err != nil {
+			return err
+		}
 		if c.Rule.Class != "" {
-			if err := q.CleanupRole(ctx); err != nil {
-				return err
-			}
 			deleted, err := q.CleanupBatch(ctx, db.CleanupBatchParams{Name: c.Name, OfScope: scope})
 			n = max(0, int(deleted))
 			return err
@@ -133,8 +136,22 @@ func (e *Engine) batch(ctx context.Context, c platform.Cleanup, scope string) (n
 			return err
 		}
 		tag, err := tx.Exec(ctx, c.Rule.Delete, e.keep(c), c.Rule.Batch)
-		n = int(tag.RowsAffected())
+		if n = int(tag.RowsAffected()); n > c.Rule.Batch { // rolled back, and no better the next time
+			return platform.Fail(platform.ReasonBatchTooBig, fmt.Errorf("the statement deleted %d rows, and may %d at a time: limit it by $2", n, c.Rule.Batch))
+		}
 		return err
 	})
 	return n, err
+}
+
+// role is what batches of a clean-up run as: never the host.
+func (e *Engine) role(c platform.Cleanup) string {
+	switch {
+	case c.Rule.Class != "":
+		return "pgmill_cleanup"
+	case e.Role != nil:
+		return cmp.Or(e.Role(c.Module), "mill_cleaner")
+	default:
+		return "mill_cleaner"
+	}
 }

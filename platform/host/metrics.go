@@ -30,7 +30,7 @@ type metrics struct {
 // eventReasons are the label values of pgmill_events_failed_total: the system
 // reasons, and one for all that authors give.
 var eventReasons = []platform.Reason{
-	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch,
+	platform.ReasonHandlerError, platform.ReasonPanic, platform.ReasonTimeout, platform.ReasonBadData, platform.ReasonBadBatch, platform.ReasonBatchTooBig,
 	platform.ReasonBadReason, platform.ReasonHostLost, platform.ReasonLeaseLost, platform.ReasonCommitFailed, platform.ReasonConflict, platform.ReasonPermissionDenied,
 	platform.ReasonOwnersIncomplete, platform.ReasonNoLiveHost, platform.ReasonClaimable, platform.ReasonPaused, platform.ReasonHeld, platform.ReasonExpired, platform.ReasonListenUnavailable, platform.ReasonDatabaseUnreachable,
 	platform.ReasonMissed, platform.ReasonOverlap, platform.ReasonBadSchedule, platform.ReasonDraining,

@@ -297,7 +297,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	labels := w.labels()
 	l := &lease.Lease{Pool: leases, ID: w.ID(), TTL: w.LeaseTTL, Version: w.Version, Profile: w.Profile, Pools: w.Pools, Labels: labels, Log: w.Log,
 		Renewed: w.metrics.LeaseRenewed, Returned: w.metrics.ClaimsReturned, Why: w.why}
-	cleanups := &cleanup.Engine{Cleanups: platform.Of[platform.Cleanup](w.Registry), Keep: w.Retention, Pool: control, Log: w.Log,
+	cleanups := &cleanup.Engine{Cleanups: platform.Of[platform.Cleanup](w.Registry), Role: w.Registry.Role, Keep: w.Retention, Pool: control, Log: w.Log,
 		Deleted: w.metrics.RowsCleaned, Done: w.metrics.CleanupDone}
 	schedules := &schedule.Engine{Schedules: append(platform.Of[platform.Schedule](w.Registry), cleanups.Schedules()...), Pool: control, Instance: w.ID(), Log: w.Log, Emitted: w.metrics.TicksEmitted}
 	engine := &subscription.Engine{Subscriptions: append(platform.Of[platform.Subscription](w.Registry), schedules.Subscriptions()...), Pool: handlers, Control: control, Feed: feed,

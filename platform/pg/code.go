@@ -124,7 +124,7 @@ func granted(ctx context.Context, db Querier) (all bool, err error) {
 	err = db.QueryRow(ctx, `
 		select not exists (
 		  select from unnest(array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
-		                           'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup', 'mill_module']) name
+		                           'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup', 'mill_cleaner', 'mill_module']) name
 		   where not exists (select from pg_roles r, pg_namespace n, aclexplode(n.nspacl) a
 		                      where r.rolname = name and n.nspname = 'mill' and a.grantee = r.oid))
 		   and not exists (

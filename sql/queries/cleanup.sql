@@ -7,7 +7,7 @@ select coalesce(pgmill.next_scope(@name, @after), '')::text;
 
 -- name: CleanupRole :exec
 -- Until the end of the transaction.
-select set_config('role', 'pgmill_cleanup', true);
+select set_config('role', @role::text, true);
 
 -- name: CleanupBatch :one
 select pgmill.clean(@name, @of_scope)::int;

@@ -6,7 +6,7 @@ declare
   role text;
 begin
   foreach role in array array['mill_reader', 'mill_emitter', 'mill_operator', 'mill_approver', 'mill_worker',
-                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup', 'mill_module', 'pgmill_modules'] loop
+                              'pgmill_runtime', 'pgmill_api', 'pgmill_cleanup', 'mill_cleaner', 'mill_module', 'pgmill_modules'] loop
     if not exists (select from pg_roles where rolname = role) then
       begin
         execute format('create role %I nologin %s', role, case when role = 'pgmill_modules' then 'noinherit' end);
@@ -31,7 +31,7 @@ begin
     execute format('revoke execute on routine %s from public, pgmill_api', f);
   end loop;
 end $$;
-grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup, mill_module;
+grant usage on schema mill to mill_reader, mill_emitter, mill_operator, mill_approver, mill_worker, pgmill_runtime, pgmill_api, pgmill_cleanup, mill_cleaner, mill_module;
 grant select on all tables in schema mill to mill_reader, mill_operator, pgmill_runtime;
 revoke all on all tables in schema mill from pgmill_api; -- views show all scopes
 revoke all on mill.outbox from mill_reader, mill_operator, pgmill_runtime; -- it shows data
@@ -87,15 +87,20 @@ end $$;
 revoke insert, update, delete on pgmill.build, pgmill.archive, pgmill.module from pgmill_runtime;
 
 -- Clean-ups run as pgmill_cleanup, which hosts may become, and which may delete what a
--- class names and nothing else (N81).
+-- class names and nothing else (N81). Statements for tables that are no module's run as
+-- mill_cleaner, which has nothing but what the tables' owner grants it.
 do $$
+declare
+  r text;
 begin
-  if not pg_has_role('pgmill_runtime', 'pgmill_cleanup', 'member') then
-    grant pgmill_cleanup to pgmill_runtime;
-  end if;
+  foreach r in array array['pgmill_cleanup', 'mill_cleaner'] loop
+    if not pg_has_role('pgmill_runtime', r, 'member') then
+      execute format('grant %I to pgmill_runtime', r);
+    end if;
+  end loop;
 exception
-  when insufficient_privilege then -- a role of another database's owner
-    raise warning 'clean-ups will not run until a superuser says: GRANT pgmill_cleanup TO pgmill_runtime';
+  when insufficient_privilege then -- roles of another database's owner
+    raise warning 'clean-ups will not run until a superuser says: GRANT pgmill_cleanup, mill_cleaner TO pgmill_runtime';
 end $$;
 revoke all on all tables in schema pgmill from pgmill_cleanup;
 grant usage on schema pgmill to pgmill_cleanup;

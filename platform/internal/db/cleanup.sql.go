@@ -26,12 +26,12 @@ func (q *Queries) CleanupBatch(ctx context.Context, arg CleanupBatchParams) (int
 }
 
 const cleanupRole = `-- name: CleanupRole :exec
-select set_config('role', 'pgmill_cleanup', true)
+select set_config('role', $1::text, true)
 `
 
 // Until the end of the transaction.
-func (q *Queries) CleanupRole(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, cleanupRole)
+func (q *Queries) CleanupRole(ctx context.Context, role string) error {
+	_, err := q.db.Exec(ctx, cleanupRole, role)
 	return err
 }
 
