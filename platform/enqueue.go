@@ -19,7 +19,7 @@ type NewJob struct {
 	Delay        time.Duration // from now; RunAt, if later, counts
 	RunAt        time.Time
 	Deadline     time.Duration // from now; the job ends as TIMEOUT whatever it is at. 0: none
-	MaxRuntime   time.Duration // of one attempt; 0 means the step's
+	MaxRuntime   time.Duration // of one attempt, never more than the step's or its topic's; 0 means that
 	MaxQueueWait time.Duration // after which a job that no one has taken ends as TIMEOUT; 0 means an hour
 	MaxAttempts  int           // 0 means the step's
 	Cost         int           // how much of its scope's turn it takes, 1 to 1000; 0 means 1

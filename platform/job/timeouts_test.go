@@ -64,7 +64,8 @@ func TestTimeoutsCount(t *testing.T) {
 	w := newWorld(t)
 	w.rescuer()
 	w.declare("job.step", `{}`) // 60 s, 3 attempts
-	options := map[string]string{"job.step": `{}`, "job.said": `{"max_runtime_ms":5000,"max_queue_wait_ms":6000,"max_attempts":2}`, "job.topic": `{}`, "job.none": `{}`}
+	w.declare("job.more", `{}`)
+	options := map[string]string{"job.step": `{}`, "job.said": `{"max_runtime_ms":5000,"max_queue_wait_ms":6000,"max_attempts":2}`, "job.more": `{"max_runtime_ms":7200000}`, "job.topic": `{}`, "job.none": `{}`}
 	runs := func(topic string) float64 { // how long a job of the topic may run, as its worker is told
 		t.Helper()
 		w.submit(topic, `{}`, options[topic])
@@ -74,11 +75,11 @@ func TestTimeoutsCount(t *testing.T) {
 		document string
 		want     map[string]float64
 	}{
-		{`{}`, map[string]float64{"job.step": 60, "job.said": 5, "job.topic": 0, "job.none": 0}},
-		{`{"topics":{"job.step":{"timeout_seconds":90},"job.said":{"timeout_seconds":90},"job.topic":{"timeout_seconds":90}},"reconciler":{"running_timeout_seconds":9000}}`,
-			map[string]float64{"job.step": 90, "job.said": 5, "job.topic": 90, "job.none": 9000}},
+		{`{}`, map[string]float64{"job.step": 60, "job.said": 5, "job.more": 60, "job.topic": 0, "job.none": 0}},
+		{`{"topics":{"job.step":{"timeout_seconds":90},"job.said":{"timeout_seconds":90},"job.more":{"timeout_seconds":90},"job.topic":{"timeout_seconds":90}},"reconciler":{"running_timeout_seconds":9000}}`,
+			map[string]float64{"job.step": 90, "job.said": 5, "job.more": 90, "job.topic": 90, "job.none": 9000}},
 		{`{"topics":{"job.step":{"timeout_seconds":0}},"reconciler":{"running_timeout_seconds":9000}}`,
-			map[string]float64{"job.step": 60, "job.said": 5, "job.topic": 9000, "job.none": 9000}},
+			map[string]float64{"job.step": 60, "job.said": 5, "job.more": 60, "job.topic": 9000, "job.none": 9000}},
 	} {
 		w.exec(`select mill.set_timeouts($1::text::jsonb)`, tt.document)
 		for topic, want := range tt.want {

@@ -94,7 +94,7 @@ select r.args ->> 'job', 'job', 'timeout', r.attempted_at
   left join pgmill.topic_timeout o on o.topic = j.topic
   left join pgmill.job_lease l on l.claim = r.id
  where r.queue = 'job' and r.state = 'running'
-   and coalesce(l.over_at, case when l.claim is null then r.attempted_at + coalesce(j.max_runtime, o.max_runtime, t.max_runtime, interval '1 hour') end) + interval '1 minute' < now()
+   and coalesce(l.over_at, case when l.claim is null then r.attempted_at + coalesce(least(j.max_runtime, coalesce(o.max_runtime, t.max_runtime)), interval '1 hour') end) + interval '1 minute' < now()
 union all
 select w.job, 'job', 'overdue', w.due_at from pgmill.job_waiting w where w.due_at < now() - interval '30 seconds';
 comment on view mill.stuck is 'What should have moved on and has not: nothing, while a host lives.';
