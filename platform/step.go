@@ -62,8 +62,8 @@ type Attempt struct {
 	progress func(ctx context.Context, percent int, message string) error
 }
 
-// Progress says how far the job is, 0 to 100, with a word of at most 200 characters.
-// It is shown, and lost if it cannot be written; the error may be ignored.
+// Progress says how far the job is, 0 to 100, with a word of at most 200 characters;
+// what is more is cut off, control characters are blanks. It is shown, and lost if it cannot be written; the error may be ignored.
 func (a *Attempt) Progress(ctx context.Context, percent int, message string) error {
 	if a.progress == nil {
 		return nil

@@ -32,6 +32,9 @@ func TestHowAttemptsEnd(t *testing.T) {
 			}}
 	}
 	secret := errors.New("C4NARY")
+	w.exec(`create table later (n int);
+		create function refuse() returns trigger language plpgsql as $$ begin raise exception using errcode = '22P02'; end $$;
+		create constraint trigger refuse after insert on later initially deferred for each row execute function refuse()`)
 	for _, tt := range []struct {
 		name, topic, input string
 		step               platform.Function
@@ -74,9 +77,19 @@ func TestHowAttemptsEnd(t *testing.T) {
 				return out{"a\x00b"}, nil
 			}}, "FAILED", "bad_output", 1},
 		{"F27: the same in a transaction", "job.t.nultx", `{}`,
-			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.nultx", MaxAttempts: 1, Handle: func(context.Context, pgx.Tx, json.RawMessage) (json.RawMessage, error) {
+			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.nultx", Handle: func(context.Context, pgx.Tx, json.RawMessage) (json.RawMessage, error) {
 				return json.RawMessage(`{"a":"\ud800"}`), nil
 			}}, "FAILED", "bad_output", 1},
+		{"F27: a number beyond Postgres' own", "job.t.digits", `{}`,
+			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.digits", Handle: func(context.Context, pgx.Tx, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`{"n":1e999999}`), nil
+			}}, "FAILED", "bad_output", 1},
+		{"what the commit refuses is tried again, though it is such a value", "job.t.later", `{}`,
+			platform.Step[json.RawMessage, none]{Topic: "job.t.later", MaxAttempts: 2, Backoff: time.Millisecond, Handle: func(ctx context.Context, tx pgx.Tx, _ json.RawMessage) (none, error) {
+				_, err := tx.Exec(ctx, `insert into later values (1)`)
+				return none{}, err
+			}}, "FAILED", "commit_failed", 2},
+		{"F27: an error with a NUL in its text", "job.t.nulerr", `{}`, failing("job.t.nulerr", func(*platform.Attempt) error { return errors.New("a\x00b") }), "FAILED", "handler_error", 3},
 		{"F27: a large one with half of a pair", "job.t.half", `{}`,
 			platform.Step[json.RawMessage, json.RawMessage]{Topic: "job.t.half", Run: func(context.Context, *platform.Attempt, json.RawMessage) (json.RawMessage, error) {
 				return json.RawMessage(`"\ud800` + strings.Repeat("x", platform.MaxOutput) + `"`), nil
@@ -120,6 +133,32 @@ func TestHowAttemptsEnd(t *testing.T) {
 				t.Error("the text of an error is stored")
 			}
 		})
+	}
+}
+
+// F27: a NUL is refused with a code where a job is submitted, and progress goes without.
+func TestNULIsRefusedOrLeftOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, j := range map[string]platform.NewJob{
+		"topic": {Topic: "job.n\x00"}, "key": {Topic: "job.n", Key: "a\x00b"}, "unique key": {Topic: "job.n", UniqueKey: "a\x00b"},
+		"label": {Topic: "job.n", Labels: map[string]string{"a": "\x00"}}, "input": {Topic: "job.n", Input: map[string]string{"\x00": "a"}},
+	} {
+		err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			_, err := platform.Enqueue(t.Context(), tx, j)
+			return err
+		})
+		if !errors.Is(err, platform.ErrBadJob) {
+			t.Errorf("a NUL in the %s: %v, want ErrBadJob", name, err)
+		}
+	}
+	id := w.submit("job.n", `{}`, `{}`)
+	w.host(work("job.n", func(ctx context.Context, a *platform.Attempt) error {
+		return a.Progress(ctx, 50, "half\x00way \xff"+strings.Repeat("ä", 200))
+	}))
+	w.becomes(id, "SUCCEEDED")
+	if got, want := ask[string](w, `select percent || ' ' || message from pgmill.job_progress where job = $1`, id), "50 half way \uFFFD"+strings.Repeat("ä", 190); got != want {
+		t.Errorf("the progress is %q, want %q", got, want)
 	}
 }
 

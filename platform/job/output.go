@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/pgmill/pgmill/platform"
@@ -30,6 +32,18 @@ func checkLarge(out []byte) error {
 		return platform.Fail(platform.ReasonBadOutput, errors.New("the output has NUL, half of a surrogate pair or what is no UTF-8 in it"))
 	}
 	return nil
+}
+
+// shown is what a progress message becomes that is too long, or has what Postgres or a
+// terminal does not take.
+func shown(message string) string {
+	clean := []rune(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(message, "\uFFFD")))
+	return string(clean[:min(len(clean), 200)])
 }
 
 // escapesAreText looks at each \u of valid JSON.

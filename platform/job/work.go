@@ -116,7 +116,8 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 	b.Queue(settle, t.Claim, []byte(out))
 	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.patient(out))
 	defer cancel()
-	switch err := s.Commit(commit, b); {
+	done, err := s.Commit(commit, b)
+	switch {
 	case err == nil:
 		e.ended(t, "SUCCEEDED")
 		return end{}
@@ -124,17 +125,21 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 		e.lost(ctx, end{task: t, outcome: "succeeded"})
 		return end{}
 	default:
-		return e.judge(ctx, t, nil, &platform.Failure{Reason: commitReason(err, out), Cause: err})
+		return e.judge(ctx, t, nil, unsettled(err, out, done == b.Len()-2))
 	}
 }
 
-// commitReason tells an output that Postgres refuses, or does not store in time, from a
-// commit that failed.
-func commitReason(err error, out []byte) platform.Reason {
-	if claim.IsBadText(err) || isLarge(out) && errors.Is(err, context.DeadlineExceeded) {
-		return platform.ReasonBadOutput
+// unsettled tells an output that Postgres refuses, for good, or does not store in time,
+// from a commit that failed: what the handler wrote may be refused then, too. settling says
+// that it was the settle which failed, the last statement before the commit.
+func unsettled(err error, out []byte, settling bool) error {
+	switch {
+	case settling && claim.IsBadValue(err):
+		return platform.Fail(platform.ReasonBadOutput, err)
+	case isLarge(out) && errors.Is(err, context.DeadlineExceeded):
+		return platform.Because(platform.ReasonBadOutput, err)
 	}
-	return platform.ReasonCommitFailed
+	return platform.Because(platform.ReasonCommitFailed, err)
 }
 
 // open begins a handler's transaction.
@@ -173,7 +178,7 @@ func (e *Engine) outside(ctx context.Context, step platform.StepSpec, t *task) (
 	a := platform.NewAttempt(platform.Attempt{Job: t.Job, Number: int(t.Attempt), Key: t.Job, Scope: t.Scope, TraceID: t.TraceID},
 		func(ctx context.Context, percent int, message string) error {
 			p := db.JobProgressParams{Job: t.Job, Percent: int32(min(100, max(0, percent)))}
-			if message != "" {
+			if message = shown(message); message != "" {
 				p.Message = &message
 			}
 			return db.New(e.Control).JobProgress(ctx, p)

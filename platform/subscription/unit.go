@@ -102,7 +102,7 @@ func collect(rows pgx.Rows, sizeHint int) ([]platform.Event, error) {
 // commit sends the last statements and the commit.
 func (u *unit) commit(ctx context.Context, last *pgx.Batch) error {
 	failpoint("before-settle")
-	if err := u.Commit(ctx, last); err != nil {
+	if _, err := u.Commit(ctx, last); err != nil {
 		return err
 	}
 	failpoint("after-settle")

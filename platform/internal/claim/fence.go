@@ -58,12 +58,9 @@ func sqlState(err error) string {
 // IsSQL reports whether the server answered with an error of any kind.
 func IsSQL(err error) bool { return sqlState(err) != "" }
 
-// IsBadText reports whether the server refused a value that is no text or JSON of
-// its: a NUL, a lone surrogate (F27).
-func IsBadText(err error) bool {
-	switch sqlState(err) {
-	case "22P05", "22021", "22P02":
-		return true
-	}
-	return false
+// IsBadValue reports whether the server refused a value for what it is: a NUL, a lone
+// surrogate, a number or a depth that it cannot keep (F27).
+func IsBadValue(err error) bool {
+	s := sqlState(err)
+	return len(s) == 5 && (s[:2] == "22" || s[:2] == "54")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -58,16 +59,20 @@ func (s *Session) Abandon() {
 }
 
 // Commit sends the last statements and the commit in one round trip: nothing of
-// this host runs between the fence and the commit.
-func (s *Session) Commit(ctx context.Context, last *pgx.Batch) error {
+// this host runs between the fence and the commit. done is how many of them went well, so
+// that a statement's failure is told from the commit's.
+func (s *Session) Commit(ctx context.Context, last *pgx.Batch) (done int, err error) {
 	last.Queue("commit")
+	for _, q := range last.QueuedQueries {
+		q.Exec(func(pgconn.CommandTag) error { done++; return nil })
+	}
 	if err := s.conn.SendBatch(ctx, last).Close(); err != nil {
 		s.Rollback()
-		return err
+		return done, err
 	}
 	s.conn.Release()
 	s.conn = nil
-	return nil
+	return done, nil
 }
 
 // Open reports whether the transaction is still open and healthy, and nothing is
