@@ -59,6 +59,38 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// C40: the attempt that a cancel ends is shown as any other: its number, when it started,
+// who was at it, whether a host or an outside worker.
+func TestCancelKeepsTheAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	for _, who := range []string{"me", "w1"} {
+		id := w.submit("job.c.kept", `{}`, `{"max_attempts":3}`)
+		_, token := w.claimed("job.c.kept")
+		w.exec(`select mill.fail_job($1, $2, 't.first')`, id, token)
+		w.exec(`update pgmill.job_waiting set due_at = now() where job = $1`, id)
+		w.exec(`select pgmill.promote_jobs()`)
+		if who == "me" {
+			w.exec(`select pgmill.admit('me', '{job.c.kept}', 1)`)
+		} else {
+			_, _ = w.claimed("job.c.kept")
+		}
+		began := ask[time.Time](w, `select started_at from mill.jobs where id = $1 and state = 'RUNNING'`, id)
+		w.exec(`select mill.cancel($1)`, id)
+		if got := ask[string](w, `select concat_ws(' ', state, reason, attempt, instance, started_at = $2) from mill.jobs where id = $1`, id, began); got != "CANCELLED cancelled 2 "+who+" t" {
+			t.Errorf("cancelled under %s it is %s", who, got)
+		}
+		if got := ask[string](w, `select string_agg(concat_ws(' ', attempt, reason), ', ') from pgmill.job_attempt where job = $1`, id); got != "1 t.first" {
+			t.Errorf("the earlier attempts are %s", got)
+		}
+		w.exec(`select mill.cancel($1)`, id) // again: nothing is lost
+		if got := ask[int32](w, `select attempt from mill.jobs where id = $1`, id); got != 2 {
+			t.Errorf("after another cancel the attempt is %d", got)
+		}
+	}
+}
+
 // A cancel makes room for the next job of its key, whether it ran or was let back into
 // its lane and waits: no poll is needed.
 func TestCancelFreesTheKeyAtOnce(t *testing.T) {

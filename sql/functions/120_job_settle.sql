@@ -171,23 +171,25 @@ declare
   told boolean := false;
   is_now text;
   ended_key text;
+  g record; -- the claim that it was at
 begin
   -- What waits before the claim, as it is admitted, and the claim before the job, as it
   -- is settled; then once more, for what went the other way meanwhile.
   for turn in 1..2 loop
     delete from pgmill.job_waiting w where w.job = cancel_job.id;
-    with gone as (
-      delete from pgmill.river_job j
-       where j.unique_key = pgmill.job_claim_key(cancel_job.id) and j.unique_key is not null and j.unique_states is not null
-         and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
-      returning j.id, j.attempted_by[1] as instance
-    )
-    insert into pgmill.job_cancel (claim, job, instance) select g.id, cancel_job.id, g.instance from gone g on conflict do nothing;
-    told := told or found;
-    if turn = 1 then
+    delete from pgmill.river_job j
+     where j.unique_key = pgmill.job_claim_key(cancel_job.id) and j.unique_key is not null and j.unique_states is not null
+       and pgmill.river_job_state_in_bitmask(j.unique_states, j.state)
+    returning j.id, (j.args ->> 'attempt')::int as attempt, j.attempted_at, j.attempted_by[1] as instance into g;
+    if found then
+      told := true;
+      insert into pgmill.job_cancel (claim, job, instance) values (g.id, cancel_job.id, g.instance) on conflict do nothing;
+    end if;
+    if turn = 1 or g.id is not null then
       update pgmill.job j
-         set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp()
-       where j.id = cancel_job.id and j.state in ('PENDING', 'APPROVAL_REQUIRED')
+         set state = 'CANCELLED', reason = coalesce(why, 'cancelled'), finished_at = clock_timestamp(), updated_at = clock_timestamp(),
+             attempt = coalesce(g.attempt, j.attempt), started_at = coalesce(g.attempted_at, j.started_at), instance = coalesce(g.instance, j.instance)
+       where j.id = cancel_job.id and (j.state in ('PENDING', 'APPROVAL_REQUIRED') or turn = 2)
       returning j.state, pgmill.block_key(j.topic, j.scope, j.key) into is_now, ended_key;
       exit when is_now is null;
     end if;
