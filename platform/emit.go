@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -24,7 +25,7 @@ type NewEvent struct {
 	// IdempotencyKey makes a repeated emit return the first event's id, for seven
 	// days, per scope and type. "" means none.
 	IdempotencyKey string
-	TraceID        string
+	TraceID        string // letters, digits and _.:-, at most 128; "" means the context's (WithTrace), or the transaction's
 }
 
 // Tx is the caller's own transaction: a pgx.Tx as it is, or SQLTx(*sql.Tx).
@@ -59,7 +60,7 @@ func Emit(ctx context.Context, tx Tx, events ...NewEvent) ([]int64, error) {
 	case 0:
 		return nil, nil
 	case 1:
-		sql, args, err := emitOne(events[0])
+		sql, args, err := emitOne(events[0].of(ctx))
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func Emit(ctx context.Context, tx Tx, events ...NewEvent) ([]int64, error) {
 	}
 	all := make([]map[string]any, len(events))
 	for i, e := range events {
-		item, err := e.item()
+		item, err := e.of(ctx).item()
 		if err != nil {
 			return nil, fmt.Errorf("event %d: %w", i, err)
 		}
@@ -89,7 +90,8 @@ func Emit(ctx context.Context, tx Tx, events ...NewEvent) ([]int64, error) {
 }
 
 // QueueEmit adds an emit to a pgx batch, so that a whole business transaction can
-// be one round trip. The batch's results carry the id as a bigint.
+// be one round trip. The batch's results carry the id as a bigint. It knows no context:
+// the trace is the event's own, or the transaction's.
 func QueueEmit(b *pgx.Batch, e NewEvent) (*pgx.QueuedQuery, error) {
 	sql, args, err := emitOne(e)
 	if err != nil {
@@ -108,7 +110,11 @@ func emitOne(e NewEvent) (string, []any, error) {
 		scope = "install"
 	}
 	if e.clean(scope, data) {
-		if e.Key == "" { // a parameter that is not there costs nothing
+		switch { // a parameter that is not there costs nothing
+		case e.TraceID != "":
+			return "insert into mill.outbox (type, target, data, key, trace_id) values ($1, $2, $3::text::jsonb, $4, $5) returning id",
+				[]any{e.Type, e.Target, data, null(e.Key), e.TraceID}, nil
+		case e.Key == "":
 			return "insert into mill.outbox (type, target, data) values ($1, $2, $3::text::jsonb) returning id",
 				[]any{e.Type, e.Target, data}, nil
 		}
@@ -130,6 +136,12 @@ func emitOne(e NewEvent) (string, []any, error) {
 		return "", nil, err
 	}
 	return "select mill.emit($1, $2, $3, $4::text::jsonb, $5, $6::text::jsonb)", []any{e.Type, e.Target, null(e.Key), data, scope, string(o)}, nil
+}
+
+// of is the event in the trace of ctx, if it has none of its own.
+func (e NewEvent) of(ctx context.Context) NewEvent {
+	e.TraceID = cmp.Or(e.TraceID, Trace(ctx))
+	return e
 }
 
 func (e NewEvent) data() (string, error) {

@@ -7,7 +7,7 @@ import "strings"
 var dirt = []string{"://", "=", `\`, "-----", "eyj", "akia", "asia", "gh", "github_", "xox", "sk-", "sk_", "aiza", "glpat", "bearer", "pass", "secret", "token", "key"}
 
 const (
-	maxCleanNames = 128 // bytes of type, target and key together, as in mill.outbox
+	maxCleanNames = 128 // bytes of type, target and key together, and of a trace, as in mill.outbox
 	maxCleanData  = 256 // bytes of the data as jsonb, as in pgmill.suspicious
 )
 
@@ -31,7 +31,7 @@ func room(data string) int {
 // It refuses nothing: what is not clean is put to mill.emit, the one place that
 // refuses, and takes a little longer. TestEmitsShortWayIsNoOther holds the two together.
 func (e NewEvent) clean(scope, data string) bool {
-	if e.IdempotencyKey != "" || e.TraceID != "" || scope != "install" ||
+	if e.IdempotencyKey != "" || len(e.TraceID) > maxCleanNames || !plain(e.TraceID, "_.:-") || scope != "install" ||
 		len(e.Type)+len(e.Target)+len(e.Key) > maxCleanNames || !words(e.Type) || strings.HasPrefix(e.Type, TickPrefix) || e.Target == "" || !plain(e.Target, "_.:/@#+=~-") || !printable(e.Key) ||
 		room(data) > maxCleanData || data[0] != '{' || !printable(data) || exponent(data) {
 		return false

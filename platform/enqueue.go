@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,7 +35,7 @@ type NewJob struct {
 	Requires        []string          // what the pool must offer
 	PreferredPool   string            // one of the topic's
 	PreferredWorker string            // others have the job while that one does not live, or may not run it
-	TraceID         string            // "" means a new one
+	TraceID         string            // "" means the context's (WithTrace), or the transaction's, or a new one
 }
 
 // Priority orders lanes; within one priority scopes take turns.
@@ -68,7 +69,7 @@ func Enqueue(ctx context.Context, tx Tx, jobs ...NewJob) ([]Submitted, error) {
 	}
 	items := make([]map[string]any, len(jobs))
 	for i, j := range jobs {
-		items[i] = j.item()
+		items[i] = j.item(ctx)
 	}
 	body, err := marshalJob(items)
 	if err != nil {
@@ -86,7 +87,7 @@ func Enqueue(ctx context.Context, tx Tx, jobs ...NewJob) ([]Submitted, error) {
 
 // enqueueOne submits a job that has no gate, so that there is but one outcome.
 func enqueueOne(ctx context.Context, tx Tx, j NewJob) ([]Submitted, error) {
-	options := j.item()
+	options := j.item(ctx)
 	delete(options, "topic")
 	delete(options, "input")
 	input, err := "{}", error(nil)
@@ -114,7 +115,7 @@ func marshalJob(v any) (string, error) {
 	return string(body), nil
 }
 
-func (j NewJob) item() map[string]any {
+func (j NewJob) item(ctx context.Context) map[string]any {
 	item := map[string]any{"topic": j.Topic}
 	if j.Input != nil {
 		item["input"] = j.Input
@@ -136,7 +137,7 @@ func (j NewJob) item() map[string]any {
 	text("idempotency_key", j.IdempotencyKey)
 	text("preferred_pool", j.PreferredPool)
 	text("preferred_worker", j.PreferredWorker)
-	text("trace_id", j.TraceID)
+	text("trace_id", cmp.Or(j.TraceID, Trace(ctx)))
 	ms("delay_ms", j.Delay)
 	ms("deadline_ms", j.Deadline)
 	ms("max_runtime_ms", j.MaxRuntime)

@@ -24,7 +24,8 @@ type Step[In, Out any] struct {
 	Module string
 
 	// Handle does a job in the transaction that ends it: what it writes through tx and
-	// emits commits with the job's end, so the effect is exactly once in Postgres.
+	// emits commits with the job's end, so the effect is exactly once in Postgres, and is of
+	// the job's trace.
 	// Exactly one of Handle and Run is set.
 	Handle func(ctx context.Context, tx pgx.Tx, in In) (Out, error)
 	// Run does a job that leaves the process, without a transaction; its end is settled

@@ -71,9 +71,10 @@ type Subscription struct {
 	Batch int
 
 	// Handle is called for each event; what it writes through tx commits with the
-	// cursor. Exactly one of Handle and HandleBatch is set.
+	// cursor. What it emits and enqueues with ctx is of the event's trace. Exactly one of Handle and HandleBatch is set.
 	Handle func(ctx context.Context, tx pgx.Tx, e Event) error
-	// HandleBatch gets up to Batch events at once, in order. Return a *BatchError
+	// HandleBatch gets up to Batch events at once, in order; they may be of many traces, so
+	// what it emits names its own. Return a *BatchError
 	// to say which one failed.
 	HandleBatch func(ctx context.Context, tx pgx.Tx, events []Event) error
 

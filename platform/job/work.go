@@ -17,7 +17,7 @@ import (
 
 // The statements around a handler are sent with it in two round trips.
 const (
-	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('application_name', $2, true), pg_backend_pid()"
+	sqlIdle   = "select set_config('idle_in_transaction_session_timeout', $1, true), set_config('application_name', $2, true), set_config('pgmill.trace_id', $3, true), pg_backend_pid()"
 	sqlSettle = "select pgmill.settle_job($1, $2)"
 	sqlLarge  = "select pgmill.settle_blob($1, $2)"
 )
@@ -87,7 +87,7 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 		out, err := e.outside(ctx, step, t)
 		return e.judge(ctx, t, out, cmp.Or(err, checkLarge(out)))
 	}
-	s, pid, err := e.open(ctx, step, within)
+	s, pid, err := e.open(ctx, step, t, within)
 	if err != nil {
 		return e.judge(ctx, t, nil, err)
 	}
@@ -143,20 +143,20 @@ func unsettled(err error, out []byte, settling bool) error {
 }
 
 // open begins a handler's transaction.
-func (e *Engine) open(ctx context.Context, step platform.StepSpec, within time.Duration) (*claim.Session, int32, error) {
+func (e *Engine) open(ctx context.Context, step platform.StepSpec, t *task, within time.Duration) (*claim.Session, int32, error) {
 	s, err := claim.Acquire(ctx, e.Pool)
 	if err != nil {
 		return nil, 0, err
 	}
 	b := &pgx.Batch{}
 	b.Queue("begin")
-	b.Queue(sqlIdle, fmt.Sprint((within + e.LeaseTTL).Milliseconds()), claim.SessionName(e.Instance))
+	b.Queue(sqlIdle, fmt.Sprint((within + e.LeaseTTL).Milliseconds()), claim.SessionName(e.Instance), t.TraceID)
 	claim.AsModule(b, e.role(step))
 	res := s.Send(ctx, b)
 	var pid int32
 	_, err = res.Exec()
 	if err == nil {
-		err = res.QueryRow().Scan(nil, nil, &pid)
+		err = res.QueryRow().Scan(nil, nil, nil, &pid)
 	}
 	if err = errors.Join(err, res.Close()); err != nil {
 		s.Rollback()
@@ -183,7 +183,9 @@ func (e *Engine) outside(ctx context.Context, step platform.StepSpec, t *task) (
 			}
 			return db.New(e.Control).JobProgress(ctx, p)
 		})
-	out, err, back := await(ctx, func() (json.RawMessage, error) { return step.Run(ctx, a, t.Input) })
+	out, err, back := await(ctx, func() (json.RawMessage, error) {
+		return step.Run(platform.WithTrace(ctx, t.TraceID), a, t.Input)
+	})
 	if !back {
 		return nil, errLeft
 	}

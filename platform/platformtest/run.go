@@ -181,7 +181,7 @@ func call(ctx context.Context, s platform.Subscription, tx *claim.Tx, e platform
 	if s.HandleBatch != nil {
 		err = s.HandleBatch(ctx, tx, []platform.Event{e})
 	} else {
-		err = s.Handle(ctx, tx, e)
+		err = s.Handle(platform.WithTrace(ctx, e.TraceID), tx, e)
 	}
 	if err == nil && tx.Conn().PgConn().TxStatus() != 'T' {
 		err = errors.New("the handler went on after a failed statement, or ended the transaction itself")

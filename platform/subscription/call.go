@@ -99,7 +99,7 @@ func (h *holder) invoke(hctx context.Context, conn *pgx.Conn, events []platform.
 	enough := time.Now().Add(h.sub.Timeout / 3)
 	for i, e := range events {
 		at.Store(int64(i))
-		if cause := claim.Safely(func() error { return h.sub.Handle(hctx, tx, e) }); cause != nil || !claim.Open(conn) || hctx.Err() != nil {
+		if cause := claim.Safely(func() error { return h.sub.Handle(platform.WithTrace(hctx, e.TraceID), tx, e) }); cause != nil || !claim.Open(conn) || hctx.Err() != nil {
 			return returned{i, failure(cause, i, hctx)}
 		}
 		if i+1 < len(events) && time.Now().After(enough) {

@@ -29,6 +29,13 @@ as $$
            '_________________________________________________________________________________________________________________________________________________________________________________________________________________________________________________________________%'])
 $$;
 
+-- The trace that this transaction is of: what it emits and submits is of it, too, unless it
+-- names another. A host sets it for the handler of a job. null: there is none, or none of
+-- the form. Must stay one expression, to be inlined.
+create or replace function pgmill.trace() returns text
+language sql stable parallel safe
+as $$ select substring(current_setting('pgmill.trace_id', true) from '^[A-Za-z0-9_.:-]{1,128}$') $$;
+
 -- The shortest way in, for platform.Emit, which takes it for events so plain that
 -- mill.emit could only accept them: one insert, without a function's overhead. It
 -- refuses more than mill.emit, and nothing gets in that mill.emit refuses (N5).
@@ -40,10 +47,11 @@ select id, scope, type, target, key, trace_id, data
  where octet_length(type || target || coalesce(key, '')) <= 128 and not starts_with(type, 'schedule.')
    and (type || ' ' || target) ~ '^[a-z0-9_]+(?:\.[a-z0-9_]+)* [A-Za-z0-9_.:/@#+=~-]+$' -- one blank: neither holds any
    and (key is null or key ~ '^[ -~]+$')
-   and scope = 'install' and trace_id is null
+   and scope = 'install' and (trace_id is null or trace_id ~ '^[A-Za-z0-9_.:-]{1,128}$')
    and jsonb_typeof(data) = 'object' and not pgmill.suspicious(data)
    and case when id < pg_sequence_last_value('pgmill.bell'::regclass) then pgmill.ring() else true end
   with check option;
+alter view mill.outbox alter column trace_id set default pgmill.trace();
 comment on view mill.outbox is 'The way of platform.Emit; call mill.emit instead, which says what is wrong.';
 
 -- Why one event is refused, as an error; returns if it is not.
@@ -103,7 +111,7 @@ end $$;
 
 -- Records one event in the caller's transaction and returns its id. options:
 -- idempotency_key (a repeated key returns the first id, MI004 with another body),
--- trace_id. Errors: MI001 charset, MI002 size, MI003 not a pointer.
+-- trace_id (else the transaction's). Errors: MI001 charset, MI002 size, MI003 not a pointer.
 create or replace function mill.emit(type text, target text, key text default null, data jsonb default '{}',
                                      scope text default 'install', options jsonb default '{}')
 returns bigint
@@ -124,8 +132,8 @@ begin
       and jsonb_typeof(emit.data) = 'object' and not pgmill.suspicious(emit.data)) is not true then
     perform pgmill.check_event(emit.type, emit.target, emit.key, emit.data, emit.scope, null, null);
   end if;
-  insert into pgmill.event (scope, type, target, key, data)
-  values (emit.scope, emit.type, emit.target, emit.key, emit.data)
+  insert into pgmill.event (scope, type, target, key, data, trace_id)
+  values (emit.scope, emit.type, emit.target, emit.key, emit.data, pgmill.trace())
   returning id into new_id;
   if new_id < pg_sequence_last_value('pgmill.bell'::regclass) then
     perform pgmill.ring();
@@ -155,7 +163,7 @@ begin
     raise exception using errcode = 'MI001', message = 'unknown emit options; known are idempotency_key and trace_id';
   end if;
   idem := emit_with.options ->> 'idempotency_key';
-  trace := emit_with.options ->> 'trace_id';
+  trace := coalesce(emit_with.options ->> 'trace_id', pgmill.trace());
   perform pgmill.check_event(emit_with.type, emit_with.target, emit_with.key, emit_with.data, emit_with.scope, idem, trace);
 
   new_id := nextval('pgmill.event_id');
@@ -217,7 +225,7 @@ begin
       from rows from (jsonb_to_recordset(events) as (type text, target text, key text, data jsonb, scope text, trace_id text)) as e
   ), put as (
     insert into pgmill.event (id, scope, type, target, key, trace_id, data)
-    select id, coalesce(scope, 'install'), type, target, key, trace_id, coalesce(data, '{}') from new
+    select id, coalesce(scope, 'install'), type, target, key, coalesce(trace_id, pgmill.trace()), coalesce(data, '{}') from new
     returning id
   )
   select array_agg(id order by id) into ids from put;

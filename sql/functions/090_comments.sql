@@ -1,6 +1,6 @@
 -- Every function of the contract says what it does.
 comment on function mill.emit(text, text, text, jsonb, text, jsonb) is
-  'Records one event in the caller''s transaction and returns its id. Options: idempotency_key, trace_id. Refuses with MI001 charset, MI002 size, MI003 not a pointer, MI004 key reused.';
+  'Records one event in the caller''s transaction and returns its id. Options: idempotency_key, trace_id (else the setting pgmill.trace_id). Refuses with MI001 charset, MI002 size, MI003 not a pointer, MI004 key reused.';
 comment on function mill.emit_many(jsonb) is
   'Records an array of events {type, target, key?, data?, scope?, idempotency_key?, trace_id?}, all or nothing, and returns their ids in order.';
 comment on function mill.pause_subscription(text, text) is 'Stops a subscription after the transaction at hand.';

@@ -189,7 +189,7 @@ as $$
          now() + nullif((item ->> 'deadline_ms')::float8, 0) * interval '1 ms',
          nullif((item ->> 'max_runtime_ms')::float8, 0) * interval '1 ms',
          coalesce(nullif((item ->> 'max_queue_wait_ms')::float8, 0) * interval '1 ms', w.most),
-         coalesce(item ->> 'trace_id', id), item ->> 'run_id', item ->> 'step_id', item ->> 'retry_of', nullif(item -> 'meta', 'null'),
+         coalesce(item ->> 'trace_id', pgmill.trace(), id), item ->> 'run_id', item ->> 'step_id', item ->> 'retry_of', nullif(item -> 'meta', 'null'),
          coalesce(nullif(item -> 'input', 'null'), '{}')
     from pgmill.topic_queue_wait(item ->> 'topic') w
 $$;
@@ -237,7 +237,7 @@ begin
   if is_open is not true and not pgmill.open_lane(topic, 1::smallint, '', 'install') then
     due := now();
   end if;
-  insert into pgmill.job (id, topic, max_queue_wait, trace_id, input, submitted_by) values (id, topic, max_wait, id, input, pgmill.submitter());
+  insert into pgmill.job (id, topic, max_queue_wait, trace_id, input, submitted_by) values (id, topic, max_wait, coalesce(pgmill.trace(), id), input, pgmill.submitter());
   insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, attempt, due_at, expires_at)
   values (id, topic, 1, '', 'install', nextval('pgmill.job_seq'), 1, 1, due, coalesce(due, now()) + max_wait);
   return id;

@@ -1,5 +1,5 @@
 comment on function mill.submit_job(text, jsonb, jsonb) is
-  'Submits a job in the caller''s transaction and returns its id. Options: scope, priority, delay_ms, run_at, deadline_ms, max_runtime_ms, max_queue_wait_ms, max_attempts, cost, key, unique_key, debounce_ms, idempotency_key, labels, placement, requires, preferred_pool, preferred_worker, trace_id. Refuses with MI001 form, MI002 size, MI004 key reused.';
+  'Submits a job in the caller''s transaction and returns its id. Options: scope, priority, delay_ms, run_at, deadline_ms, max_runtime_ms, max_queue_wait_ms, max_attempts, cost, key, unique_key, debounce_ms, idempotency_key, labels, placement, requires, preferred_pool, preferred_worker, trace_id (else the setting pgmill.trace_id). Refuses with MI001 form, MI002 size, MI004 key reused.';
 comment on function mill.submit_jobs(jsonb) is
   'Submits an array of {topic, input?, …options}, at most 10000, all or nothing. outcome is accepted, merged (into the job returned) or rejected (reason says why).';
 comment on function mill.cancel(text, text) is 'Cancels a job that has not ended; answers its state. What runs is told; what it still says changes nothing.';

@@ -39,7 +39,7 @@ grant select (id), insert (scope, type, target, key, trace_id, data) on mill.out
 revoke all on all sequences in schema pgmill from pgmill_api;
 grant usage on sequence pgmill.event_id to mill_emitter, mill_operator; -- the default of its id
 grant select on sequence pgmill.bell to mill_emitter, mill_operator;
-grant execute on function pgmill.ring(), pgmill.suspicious(jsonb) to mill_emitter, mill_operator;
+grant execute on function pgmill.ring(), pgmill.suspicious(jsonb), pgmill.trace() to mill_emitter, mill_operator;
 grant update on sequence pgmill.bell to pgmill_runtime;
 grant execute on function mill.emit(text, text, text, jsonb, text, jsonb), mill.emit_many(jsonb) to mill_emitter, mill_operator, pgmill_runtime;
 grant execute on function
