@@ -26,14 +26,25 @@ var states = []struct {
 	{"PENDING", func(s *subject) { s.exec(`select mill.release_job($1, $2)`, s.id, s.token) }},
 	{"APPROVAL_REQUIRED", func(s *subject) {
 		s.exec(`select mill.release_job($1, $2)`, s.id, s.token)
-		s.exec(`with w as (delete from pgmill.job_waiting where job = $1) update pgmill.job set state = 'APPROVAL_REQUIRED' where id = $1`, s.id)
+		s.judged("require_approval")
 	}},
 	{"RUNNING", func(*subject) {}},
 	{"SUCCEEDED", func(s *subject) { s.exec(`select mill.complete_job($1, $2, '{"a": 1}')`, s.id, s.token) }},
 	{"FAILED", func(s *subject) { s.exec(`select mill.fail_job($1, $2, 't.no', false)`, s.id, s.token) }},
 	{"CANCELLED", func(s *subject) { s.exec(`select mill.cancel($1)`, s.id) }},
 	{"TIMEOUT", func(s *subject) { s.ends("failed", "deadline", true) }},
-	{"DENIED", func(s *subject) { s.ends("denied", "safety_denied", true) }},
+	{"DENIED", func(s *subject) {
+		s.exec(`select mill.release_job($1, $2)`, s.id, s.token)
+		s.judged("deny")
+	}},
+}
+
+// judged lets an admission ask a policy of this verdict about the subject.
+func (s *subject) judged(verdict string) {
+	s.Helper()
+	s.exec(`insert into public.verdict values ($1, $2)`, s.topic, verdict)
+	s.exec(`select count(*) from pgmill.admit('me', array[$1], 10)`, s.topic)
+	s.exec(`delete from public.verdict`)
 }
 
 // ends says of the subject's claim how it ended, as a host does.
@@ -67,7 +78,8 @@ var happenings = []struct {
 	{"it fails for good", func(s *subject) { s.ends("failed", "t.bad", true) }, "RUNNING>FAILED"},
 	{"it fails and is tried again", func(s *subject) { s.ends("failed", "t.bad", false) }, "RUNNING>PENDING"},
 	{"its last attempt takes too long", func(s *subject) { s.ends("failed", "timeout", true) }, "RUNNING>TIMEOUT"},
-	{"it is denied", func(s *subject) { s.ends("denied", "safety_denied", true) }, "RUNNING>DENIED"},
+	{"a policy denies it", func(s *subject) { s.judged("deny") }, "PENDING>DENIED"},
+	{"a policy asks for an approval", func(s *subject) { s.judged("require_approval") }, "PENDING>APPROVAL_REQUIRED"},
 	{"its host gives it back", func(s *subject) { s.exec(`select count(*) from pgmill.release_claims(array[$1::bigint])`, s.claim) }, "RUNNING>PENDING"},
 	{"its worker completes it", func(s *subject) { s.tries(`select mill.complete_job($1, $2)`, s.id, s.token) }, "RUNNING>SUCCEEDED"},
 	{"its worker says it failed", func(s *subject) { s.tries(`select mill.fail_job($1, $2, 't.bad')`, s.id, s.token) }, "RUNNING>PENDING"},
@@ -81,7 +93,7 @@ var happenings = []struct {
 	{"it has waited long enough", func(s *subject) {
 		s.exec(`update pgmill.job_waiting set expires_at = now() where job = $1`, s.id)
 		s.exec(`select pgmill.sweep_jobs('me')`)
-	}, "PENDING>TIMEOUT"},
+	}, "PENDING>TIMEOUT APPROVAL_REQUIRED>TIMEOUT"},
 	{"a result comes late", func(s *subject) { s.exec(`select pgmill.late_result($1, 1, 'w1')`, s.id) }, ""},
 	{"its dead letter is tried again", func(s *subject) { s.tries(`select mill.retry_dead_letter($1)`, s.id) }, ""},
 	{"its dead letter is deleted", func(s *subject) { s.exec(`select mill.delete_dead_letter($1)`, s.id) }, ""},
@@ -98,6 +110,9 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_ = w.rescuer()
+	w.exec(`create table public.verdict (topic text, verdict text)`)
+	w.exec(`create or replace function pgmill.decide(job pgmill.job) returns table (verdict text, reason text, policy text)
+		language sql stable as $$ select coalesce((select v.verdict from public.verdict v where v.topic = job.topic), 'allow'), null::text, null::text $$`)
 	for i, from := range states {
 		for j, what := range happenings {
 			t.Run(strings.ToLower(from.name)+", "+what.name, func(t *testing.T) {

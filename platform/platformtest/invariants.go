@@ -52,7 +52,7 @@ var invariants = []struct{ name, query string }{
 		   from pgmill.job j
 		  cross join lateral (select count(*) as n from pgmill.job_waiting w where w.job = j.id) w
 		  cross join lateral (select count(*) as n from pgmill.river_job r where r.queue = 'job' and r.args ->> 'job' = j.id) r
-		  where w.n + r.n <> (j.state = 'PENDING')::int`},
+		  where w.n + r.n <> (j.state in ('PENDING', 'APPROVAL_REQUIRED'))::int`},
 	{"what waits and may start is in a lane that admission sees",
 		`select format('job %s, seq %s, lane %s', w.job, w.seq, l.low)
 		   from pgmill.job_waiting w

@@ -17,7 +17,7 @@ declare
   j record;
 begin
   for j in
-    select w.ctid as place, t.id, t.scope, t.topic, t.trace_id, t.attempt, t.unique_key, d.verdict, d.reason, d.policy
+    select w.ctid as place, t.id, t.scope, t.topic, t.trace_id, t.attempt, t.unique_key, t.deadline_at, d.verdict, d.reason, d.policy
       from unnest(places, may) with ordinality as h(place, may, nth)
       join pgmill.job_waiting w on w.ctid = h.place
       join pgmill.job t on t.id = w.job
@@ -32,8 +32,10 @@ begin
            finished_at = case when j.verdict = 'deny' then clock_timestamp() end
      where t.id = j.id and t.state = 'PENDING' and (j.verdict <> 'allow' or (t.verdict, t.policy) is distinct from (j.verdict, j.policy));
     continue when j.verdict = 'allow' or not found;
-    delete from pgmill.job_waiting w where w.ctid = j.place;
-    if j.verdict = 'deny' then
+    if j.verdict = 'require_approval' then
+      update pgmill.job_waiting w set due_at = 'infinity', expires_at = j.deadline_at, reason = 'approval_required', since = clock_timestamp() where w.ctid = j.place;
+    else
+      delete from pgmill.job_waiting w where w.ctid = j.place;
       insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, trace_id)
       values (j.id, j.scope, j.topic, 'DENIED', coalesce(j.reason, 'deny'), j.attempt, j.trace_id) on conflict (job) do nothing;
       delete from pgmill.job_unique u where j.unique_key is not null and u.scope = j.scope and u.topic = j.topic and u.key = j.unique_key and u.job = j.id;

@@ -315,7 +315,7 @@ begin
   return cardinality(dead);
 end $$;
 
--- Ends jobs that waited longer than they may.
+-- Ends jobs that waited longer than they may, for an approval, too.
 create or replace function pgmill.expire_jobs() returns int
 language plpgsql volatile
 set enable_seqscan = off
@@ -331,7 +331,7 @@ begin
   ), ended as (
     update pgmill.job j
        set state = 'TIMEOUT', reason = case when j.deadline_at <= now() then 'deadline' else d.reason end, finished_at = clock_timestamp(), updated_at = clock_timestamp()
-      from due d where j.id = d.job and j.state || '' = 'PENDING'
+      from due d where j.id = d.job and j.state || '' in ('PENDING', 'APPROVAL_REQUIRED')
     returning j.id, j.scope, j.topic, j.state, j.reason, j.attempt, j.trace_id, j.unique_key
   ), freed as (
     delete from pgmill.job_unique u using ended e where e.unique_key is not null and u.scope = e.scope and u.topic = e.topic and u.key = e.unique_key and u.job = e.id

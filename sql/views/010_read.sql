@@ -157,7 +157,5 @@ union all
 select w.job, 'job', pgmill.wait_code(w.blocked, w.due_at, w.reason, w.since, l.reason), w.since,
        'attempt ' || w.attempt || ' of ' || w.topic || case when w.due_at > now() and w.due_at < 'infinity' then ', not before ' || w.due_at else '' end
   from pgmill.job_waiting w
- cross join lateral (select pgmill.lane_reason(w.topic, w.demand, w.scope) as reason offset 0) l -- offset 0: kept apart, it is asked once a lane
-union all
-select j.id, 'job', 'approval_required', j.updated_at, j.topic from pgmill.job j where j.state = 'APPROVAL_REQUIRED';
+ cross join lateral (select pgmill.lane_reason(w.topic, w.demand, w.scope) as reason offset 0) l; -- offset 0: kept apart, it is asked once a lane
 comment on view mill.why_not_running is 'Exactly one row for everything that waits, also with no host alive.';
