@@ -11,6 +11,12 @@
 // claim that waits for its fetch, and limits and turns are decided when the work
 // starts and not before.
 //
+// RUNNING is not stored either: it is what a claim says of a job whose row is PENDING,
+// so that a start writes the claim and no job. To the guard of the ends (migration 8)
+// PENDING to SUCCEEDED is therefore how a running job succeeds; that a job without a claim
+// does not is the fence's doing. DENIED comes from the waiting states alone: a policy is
+// asked before each attempt, and none takes an attempt back.
+//
 // Who may run what: the configuration maps topics to pools, and hosts and workers say when
 // they come which pools they are of and which labels they have. Who names pools has jobs of
 // the topics that go to them; a worker need not name topics then. Who names none has its

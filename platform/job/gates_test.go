@@ -224,7 +224,7 @@ func (o *round) ends() {
 		if j.state != "RUNNING" || o.r.IntN(2) == 0 {
 			continue
 		}
-		switch o.r.IntN(8) {
+		switch o.r.IntN(7) {
 		case 0:
 			o.end(j, "failed", "t.bad", true)
 		case 1:
@@ -235,8 +235,6 @@ func (o *round) ends() {
 			o.end(j, "failed", "host_lost", false)
 		case 4:
 			o.end(j, "released", "", false)
-		case 5:
-			o.end(j, "denied", "safety_denied", false)
 		default:
 			o.end(j, "succeeded", "", false)
 		}

@@ -123,8 +123,6 @@ func (m *model) end(j *modelJob, outcome, reason string, final bool) {
 	switch {
 	case outcome == "succeeded":
 		j.state = "SUCCEEDED"
-	case outcome == "denied":
-		j.state = "DENIED"
 	case again:
 		j.state, j.late, j.rest = "PENDING", true, 60
 		if reason == "host_lost" && j.attempt == 1 {

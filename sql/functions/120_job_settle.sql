@@ -15,8 +15,8 @@ as $$
               else least(backoff_max, backoff * power(2, least(attempt - 1, 30))) * (1 - spread / 4) end
 $$;
 
--- Ends claims: outcome is succeeded, failed, released (back to where it waited, the
--- attempt does not count, after rests_ms) or denied. Answers those that were still running; of the others
+-- Ends claims: outcome is succeeded, failed or released (back to where it waited, the
+-- attempt does not count, after rests_ms). Answers those that were still running; of the others
 -- nothing is written. state is the job's, PENDING if it waits again, rest how long for.
 create or replace function pgmill.end_claims(claims bigint[], outcomes text[], reasons text[], finals boolean[], outputs jsonb[], rests_ms bigint[] default null)
 returns table (claim bigint, job text, state text, rest interval)
@@ -63,7 +63,7 @@ begin
       returning j.id, j.args ->> 'job' as job, (j.args ->> 'attempt')::int as attempt, j.args ? 'suspect' as suspect, j.attempted_at, j.attempted_by[1] as instance, r.outcome, r.reason, r.final, r.output, r.rest_ms
     ), verdict as materialized (
       select g.*, j.scope, j.topic, j.priority, j.demand, j.cost, j.key, j.unique_key, j.trace_id, j.deadline_at, j.max_queue_wait, v.rest,
-             case when g.outcome = 'succeeded' then 'SUCCEEDED' when g.outcome = 'denied' then 'DENIED'
+             case when g.outcome = 'succeeded' then 'SUCCEEDED'
                   when g.outcome = 'released' then 'PENDING'
                   when j.deadline_at <= now() then 'TIMEOUT'
                   when v.rest is not null then 'PENDING'
@@ -99,7 +99,7 @@ begin
         join lane l on l.topic = b.topic and l.priority = b.priority and l.scope = b.scope and l.demand = b.lane_demand
     ), letters as (
       insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, trace_id)
-      select v.job, v.scope, v.topic, v.next, coalesce(v.reason, 'handler_error'), v.attempt, v.trace_id from verdict v where v.next in ('FAILED', 'TIMEOUT', 'DENIED')
+      select v.job, v.scope, v.topic, v.next, coalesce(v.reason, 'handler_error'), v.attempt, v.trace_id from verdict v where v.next in ('FAILED', 'TIMEOUT')
       on conflict (job) do update set state = excluded.state, reason = excluded.reason, attempts = excluded.attempts, died_at = excluded.died_at, retried_as = null
     ), freed as (
       delete from pgmill.job_unique u using verdict v
