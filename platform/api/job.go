@@ -88,8 +88,8 @@ func (s *Server) getJob(c echo.Context) error {
 	return c.JSON(http.StatusOK, d.JobDetail)
 }
 
-// decisions is GET /api/v1/jobs/{id}/decisions: the verdict that the job was let in by. An
-// unknown job has none.
+// decisions is GET /api/v1/jobs/{id}/decisions: the verdict on the job, if it was asked for
+// by now. An unknown job has none.
 func (s *Server) decisions(c echo.Context) error {
 	q, err := s.db(c)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Server) decisions(c echo.Context) error {
 		return err
 	}
 	all := []client.Decision{}
-	if d.ID != "" {
-		all = append(all, client.Decision{Decision: d.SafetyDecision, RuleID: d.SafetyRuleID, PolicySnapshot: d.SafetySnapshot, CheckedAt: d.CreatedAt})
+	if d.SafetyDecision != "" {
+		all = append(all, client.Decision{Decision: d.SafetyDecision, RuleID: d.SafetyRuleID, PolicySnapshot: d.SafetySnapshot, CheckedAt: cmp.Or(d.StartedAt, d.UpdatedAt)})
 	}
 	return c.JSON(http.StatusOK, all)
 }

@@ -30,7 +30,7 @@ func TestASubmitWithNoMoreThanAPrompt(t *testing.T) {
 		}
 	}
 	context, _ := got.object["context"].(map[string]any)
-	if got.text("state") != "PENDING" || got.text("tenant") != "acme" || got.text("topic") != "job.default" || got.text("safety_decision") != "ALLOW" ||
+	if got.text("state") != "PENDING" || got.text("tenant") != "acme" || got.text("topic") != "job.default" || got.text("safety_decision") != "" ||
 		context["prompt"] != "hello" || fmt.Sprint(context["context"]) != "map[big:9007199254740993]" || fmt.Sprint(got.object["risk_tags"]) != "[pii]" {
 		t.Errorf("the record is %s", got.body)
 	}
@@ -43,6 +43,13 @@ func TestASubmitWithNoMoreThanAPrompt(t *testing.T) {
 	}
 	if trace := w.call(acme, "GET", "/api/v1/traces/"+a.text("trace_id"), ""); !strings.Contains(trace.body, id) {
 		t.Errorf("the trace is %s", trace.body)
+	}
+	if d := w.call(acme, "GET", "/api/v1/jobs/"+id+"/decisions", ""); strings.TrimSpace(d.body) != "[]" {
+		t.Errorf("before anybody asked the decisions are %s", d.body)
+	}
+	_ = ask[int64](w, `select count(*) from mill.claim_jobs('w1', '{job.default}')`)
+	if got := w.call(acme, "GET", "/api/v1/jobs/"+id, ""); got.text("safety_decision") != "ALLOW" {
+		t.Errorf("the record of the job that runs is %s", got.body)
 	}
 	if d := w.call(acme, "GET", "/api/v1/jobs/"+id+"/decisions", ""); !strings.HasPrefix(d.body, `[{"decision":"ALLOW","checked_at":`) {
 		t.Errorf("the decisions are %s", d.body)

@@ -8,8 +8,15 @@ create or replace function pgmill.decide(job pgmill.job) returns table (verdict 
 language sql immutable parallel safe
 as $$ select 'allow'::text, null::text, null::text $$;
 
+-- The verdict on a job that does not run; null: nobody asked for one yet. That all is
+-- allowed is written at no start, so what has started was allowed.
+create or replace function pgmill.shown_verdict(verdict text, policy text, started_at timestamptz) returns text
+language sql immutable parallel safe
+as $$ select case when verdict <> 'allow' or policy is not null or started_at is not null then verdict end $$;
+
 -- Carries out what was decided on the heads that have room (may; null: the first of
--- them): a job that is not allowed does not wait any more.
+-- them). A job that is denied does not wait any more; one that needs an approval is in no
+-- lane, and its row waits for the deadline alone.
 create or replace function pgmill.judge(places tid[], may boolean[], first int) returns void
 language plpgsql volatile
 as $$

@@ -30,7 +30,7 @@ as $$
            j.meta ->> 'actor_id' as actor_id, j.meta ->> 'actor_type' as actor_type, j.meta ->> 'idempotency_key' as idempotency_key,
            j.meta ->> 'capability' as capability, j.meta -> 'risk_tags' as risk_tags, nullif(pgmill.plain_demand(j.demand), '')::jsonb -> 'requires' as requires,
            j.meta ->> 'pack_id' as pack_id, coalesce((r.args ->> 'attempt')::int, j.attempt) as attempts,
-           upper(j.verdict) as safety_decision, j.policy as safety_snapshot, ceil(extract(epoch from j.deadline_at))::bigint as deadline_unix,
+           upper(case when r.id is null then pgmill.shown_verdict(j.verdict, j.policy, j.started_at) else j.verdict end) as safety_decision, j.policy as safety_snapshot, ceil(extract(epoch from j.deadline_at))::bigint as deadline_unix,
            (array['critical', 'interactive', 'batch'])[j.priority + 1] as priority, j.reason, pgmill.worker_name(coalesce(r.attempted_by[1], j.instance)) as worker,
            pgmill.micros(j.run_at) as run_at, pgmill.micros(coalesce(r.attempted_at, j.started_at)) as started_at, pgmill.micros(j.finished_at) as finished_at,
            j.labels, j.run_id, j.step_id, j.retry_of, j.submitted_by

@@ -19,7 +19,7 @@ select j.id, 'RUNNING'::text as state, j.verdict, j.topic, j.scope, j.trace_id, 
        j.state = 'PENDING' and j.id = any (array(select r.args ->> 'job' from pgmill.river_job r where r.queue = 'job' and r.state = 'running')) as shown
   from pgmill.job j
 union all
-select j.id, j.state, j.verdict, j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
+select j.id, j.state, pgmill.shown_verdict(j.verdict, j.policy, j.started_at), j.topic, j.scope, j.trace_id, j.run_id, j.step_id,
        coalesce((select p.pool from pgmill.pool_topic p where p.topic = j.topic order by p.place limit 1), 'default'),
        (array['critical', 'interactive', 'batch'])[j.priority + 1],
        j.attempt, j.reason, j.instance, j.created_at, j.updated_at, j.run_at, j.started_at, j.finished_at, j.deadline_at, j.retry_of,

@@ -71,7 +71,7 @@ end $$;
 grant execute on all routines in schema pgmill to pgmill_runtime;
 -- What the views call; their tables are read with the owner's rights.
 grant execute on function pgmill.preview_retention(), pgmill.is_live(timestamptz, interval, timestamptz), pgmill.holders(), pgmill.claim_key(text, int), pgmill.module_role(text),
-  pgmill.job_claim_key(text), pgmill.wait_code(text, timestamptz, text, timestamptz, text), pgmill.lane_reason(text, text, text), pgmill.all_topics(), pgmill.oldest_ready(text),
+  pgmill.job_claim_key(text), pgmill.shown_verdict(text, text, timestamptz), pgmill.wait_code(text, timestamptz, text, timestamptz, text), pgmill.lane_reason(text, text, text), pgmill.all_topics(), pgmill.oldest_ready(text),
   pgmill.river_job_state_in_bitmask(bit, pgmill.river_job_state) to mill_reader, mill_operator;
 grant select, insert, update, delete on all tables in schema pgmill to pgmill_runtime;
 grant usage, select on all sequences in schema pgmill to pgmill_runtime;
