@@ -72,8 +72,10 @@ func (p *program) jobSubmit() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if done.Warning != "" {
-			fmt.Fprintln(p.stderr, "pgmill:", done.Warning)
+		for _, note := range []string{outcome(done.Outcome, done.Reason, done.JobID), done.Warning} {
+			if note != "" {
+				fmt.Fprintln(p.stderr, "pgmill:", note)
+			}
 		}
 		if wait {
 			return p.watch(cmd.Context(), done.JobID)
@@ -85,6 +87,17 @@ func (p *program) jobSubmit() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// outcome is what a person is told whose submit made no job; "" if it did.
+func outcome(outcome, reason, job string) string {
+	switch outcome {
+	case "merged":
+		return fmt.Sprintf("merged into %s, which was there (%s)", job, reason)
+	case "rejected":
+		return fmt.Sprintf("rejected: %s is in the way until it has ended (%s)", job, reason)
+	}
+	return ""
 }
 
 // document is a JSON text given as itself, @FILE or -; "" is none.

@@ -24,3 +24,20 @@ func TestSubmitNamesTheTopicThatMayBeMeant(t *testing.T) {
 		t.Errorf("of a topic that is known it says %q", stderr)
 	}
 }
+
+// Who is answered another job than a new one is told, and programs can see it.
+func TestSubmitSaysThatAnotherJobIsInTheWay(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	submit := []string{"job", "submit", "--topic", "job.t.nobody", "--unique-key", "u"}
+	first, stderr := d.apart(0, submit...)
+	if strings.Contains(stderr, "in the way") {
+		t.Errorf("of the first job it says %q", stderr)
+	}
+	stdout, stderr := d.apart(0, append(submit, "-o", "json")...)
+	id := strings.TrimSpace(first)
+	if want := "pgmill: rejected: " + id + " is in the way until it has ended (unique_key)\n"; !strings.HasPrefix(stderr, want) {
+		t.Errorf("of the second it says %q, want %q", stderr, want)
+	}
+	d.shows(stdout, `"job_id": "`+id+`"`, `"outcome": "rejected"`, `"reason": "unique_key"`)
+}

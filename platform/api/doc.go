@@ -10,4 +10,9 @@
 //
 // GET /api/v1/workers is read from the leases, so the dead are not in it. /api/v1/status
 // is not here: it is the control plane's.
+//
+// A submit, a retry of a dead letter too, answers 200 with a job's id, and by the header
+// X-Outcome what that job is: accepted (a new one), merged (one that was there has taken
+// this submit in) or rejected (one that was there is in the way, and nothing was made).
+// X-Reason is the gate then, idempotency_key or unique_key.
 package api

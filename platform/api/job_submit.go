@@ -45,6 +45,7 @@ func (s *Server) submitJob(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	tell(c, done.Outcome, done.Reason)
 	if len(ignored) > 0 {
 		c.Response().Header().Set("X-Ignored-Fields", strings.Join(ignored[:min(len(ignored), 20)], ", "))
 	}
@@ -57,6 +58,14 @@ func (s *Server) submitJob(c echo.Context) error {
 		}
 	}
 	return c.JSON(http.StatusOK, client.Submitted{JobID: done.JobID, TraceID: done.TraceID})
+}
+
+// tell says in the header what became of a submit: the body has no place for it.
+func tell(c echo.Context, outcome, reason string) {
+	c.Response().Header().Set("X-Outcome", outcome)
+	if reason != "" {
+		c.Response().Header().Set("X-Reason", reason)
+	}
 }
 
 // unknownTopic is what a person is told who may have mistyped a topic.

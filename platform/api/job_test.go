@@ -387,3 +387,28 @@ func (w world) done(topic, output string) (id, token string) {
 	w.want(w.call(acme, "POST", "/api/v1/worker/complete", `{"id": "`+id+`", "token": "`+token+`", "output": `+output+`}`), 200, "")
 	return id, token
 }
+
+// The answer says what a submit made: a job, nothing beside the one that is in the way, or
+// no more than there was. Its body stays that of the wire format.
+func TestASubmitSaysWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := ""
+	for _, tt := range []struct{ body, want string }{
+		{`{"prompt": "x"}`, "accepted "},
+		{`{"prompt": "x", "unique_key": "u"}`, "accepted "},
+		{`{"prompt": "y", "unique_key": "u"}`, "rejected unique_key"},
+		{`{"prompt": "y", "unique_key": "u", "debounce_ms": 5000}`, "merged unique_key"},
+		{`{"prompt": "x", "idempotency_key": "k"}`, "accepted "},
+		{`{"prompt": "x", "idempotency_key": "k"}`, "merged idempotency_key"},
+	} {
+		a := w.want(w.call(acme, "POST", "/api/v1/jobs", tt.body), 200, "")
+		if got := a.header.Get("X-Outcome") + " " + a.header.Get("X-Reason"); got != tt.want || len(a.object) != 2 {
+			t.Errorf("%s is answered %q and %s, want %q", tt.body, got, a.body, tt.want)
+		}
+		if made := strings.HasPrefix(tt.want, "accepted"); made == (a.text("job_id") == first) {
+			t.Errorf("%s is answered the job %s, the one before was %s", tt.body, a.text("job_id"), first)
+		}
+		first = a.text("job_id")
+	}
+}

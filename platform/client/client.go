@@ -99,7 +99,7 @@ func problem(status int, answer []byte) error {
 // Submit makes a job.
 func (c *Client) Submit(ctx context.Context, s Submit) (out Submitted, err error) {
 	header, err := c.ask(ctx, http.MethodPost, "/api/v1/jobs", s, &out)
-	out.Warning = header.Get("X-Warning")
+	out.Outcome, out.Reason, out.Warning = header.Get("X-Outcome"), header.Get("X-Reason"), header.Get("X-Warning")
 	return out, err
 }
 

@@ -59,11 +59,14 @@ type Meta struct {
 	AllowRetrieval  bool     `json:"allow_retrieval,omitempty"`
 }
 
-// Submitted answers a submit: the job, or the earlier one of its idempotency key.
+// Submitted answers a submit: the job, or an earlier one (see Outcome). On the wire there are
+// two fields, the others are headers.
 type Submitted struct {
 	JobID   string `json:"job_id"`
 	TraceID string `json:"trace_id"`
-	Warning string `json:"-"` // what is odd about it, for people (header X-Warning); "" is nothing
+	Outcome string `json:"outcome,omitempty"` // X-Outcome: accepted, merged into JobID, or rejected as JobID is in the way
+	Reason  string `json:"reason,omitempty"`  // X-Reason, if it is not accepted: idempotency_key or unique_key
+	Warning string `json:"-"`                 // X-Warning: what is odd about it, for people; "" is nothing
 }
 
 // Job is one of a list. Times are microseconds since 1970.

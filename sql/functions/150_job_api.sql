@@ -41,12 +41,18 @@ as $$
 $$;
 
 -- Submits one job; the trace is that of the job answered, which may be an older one.
-create or replace function pgmill.api_submit(item jsonb, out job_id text, out trace_id text, out outcome text)
+do $$
+begin
+  if exists (select from pg_proc p where p.oid = to_regprocedure('pgmill.api_submit(jsonb)') and 'reason' <> all (p.proargnames)) then
+    drop function pgmill.api_submit(jsonb);
+  end if;
+end $$;
+create or replace function pgmill.api_submit(item jsonb, out job_id text, out trace_id text, out outcome text, out reason text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  select s.job_id, s.outcome into job_id, outcome from mill.submit_jobs(jsonb_build_array(item)) s;
+  select s.job_id, s.outcome, s.reason into job_id, outcome, reason from mill.submit_jobs(jsonb_build_array(item)) s;
   select j.trace_id into trace_id from pgmill.job j where j.id = job_id;
 end $$;
 

@@ -2,7 +2,7 @@
 -- (platform/api/scope.go).
 
 -- name: APISubmit :one
-select s.job_id::text as job_id, s.trace_id::text as trace_id from pgmill.api_submit(@item::jsonb) s;
+select s.job_id::text as job_id, s.trace_id::text as trace_id, s.outcome::text as outcome, coalesce(s.reason, '')::text as reason from pgmill.api_submit(@item::jsonb) s;
 
 -- name: APITopicInput :one
 select coalesce(pgmill.topic_input(@topic)::text, '')::text as schema;

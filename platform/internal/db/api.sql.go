@@ -410,12 +410,14 @@ func (q *Queries) APISetDocument(ctx context.Context, arg APISetDocumentParams) 
 
 const aPISubmit = `-- name: APISubmit :one
 
-select s.job_id::text as job_id, s.trace_id::text as trace_id from pgmill.api_submit($1::jsonb) s
+select s.job_id::text as job_id, s.trace_id::text as trace_id, s.outcome::text as outcome, coalesce(s.reason, '')::text as reason from pgmill.api_submit($1::jsonb) s
 `
 
 type APISubmitRow struct {
 	JobID   string
 	TraceID string
+	Outcome string
+	Reason  string
 }
 
 // All of these run as pgmill_api, with the caller's scope set in the same batch
@@ -423,7 +425,12 @@ type APISubmitRow struct {
 func (q *Queries) APISubmit(ctx context.Context, item []byte) (APISubmitRow, error) {
 	row := q.db.QueryRow(ctx, aPISubmit, item)
 	var i APISubmitRow
-	err := row.Scan(&i.JobID, &i.TraceID)
+	err := row.Scan(
+		&i.JobID,
+		&i.TraceID,
+		&i.Outcome,
+		&i.Reason,
+	)
 	return i, err
 }
 
