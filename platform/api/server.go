@@ -20,6 +20,7 @@ type Server struct {
 	Bell     *Bell           // rung when there may be jobs; nil: looked for only
 	Stopping context.Context // its end sends those who wait home; nil: never
 
+	Late        func()        // hears of each result that came too late; nil: nobody does
 	BodyTimeout time.Duration // how long a request's body may take to arrive; 0 means 15 s
 
 	schemas schemas

@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/client"
 	"github.com/pgmill/pgmill/platform/internal/db"
 )
@@ -134,8 +135,9 @@ func (s *Server) heartbeat(c echo.Context) error {
 	return c.JSON(http.StatusOK, all)
 }
 
-// reported is a route that says something of one claimed job.
-func (s *Server) reported(c echo.Context, say func(ctx context.Context, q *db.Queries, r client.Report) (state string, err error)) error {
+// reported is a route that says something of one claimed job. One that says its result
+// (complete, fail) may come too late, which is noted.
+func (s *Server) reported(c echo.Context, result bool, say func(ctx context.Context, q *db.Queries, r client.Report) (state string, err error)) error {
 	var body client.Report
 	if err := readStrict(c, &body); err != nil {
 		return err
@@ -147,16 +149,32 @@ func (s *Server) reported(c echo.Context, say func(ctx context.Context, q *db.Qu
 	if err != nil {
 		return err
 	}
-	state, err := say(c.Request().Context(), q, body)
+	ctx := c.Request().Context()
+	state, err := say(ctx, q, body)
+	if result && err != nil && problemOf(err).Code == string(platform.ReasonLeaseLost) {
+		s.noteLate(ctx, q, body)
+	}
 	if err != nil {
 		return err
 	}
 	return c.JSON(http.StatusOK, client.Reported{JobID: body.ID, State: state})
 }
 
+// noteLate outlasts the request and does not change its answer, as noteRejected.
+func (s *Server) noteLate(ctx context.Context, q *db.Queries, r client.Report) {
+	if s.Late != nil {
+		s.Late()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := q.APILate(ctx, db.APILateParams{ID: r.ID, Token: r.Token}); err != nil {
+		s.Log.Warn("a late result was not noted", "error", kindOf(err))
+	}
+}
+
 // progress is POST /api/v1/worker/progress.
 func (s *Server) progress(c echo.Context) error {
-	return s.reported(c, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
+	return s.reported(c, false, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
 		p := db.APIProgressParams{ID: r.ID, Token: r.Token}
 		if r.Percent == nil || *r.Percent < 0 || *r.Percent > 100 {
 			return "", badField("percent", "0 to 100")
@@ -171,7 +189,7 @@ func (s *Server) progress(c echo.Context) error {
 
 // complete is POST /api/v1/worker/complete.
 func (s *Server) complete(c echo.Context) error {
-	return s.reported(c, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
+	return s.reported(c, true, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
 		if r.Output == nil {
 			r.Output = json.RawMessage("{}")
 		}
@@ -181,14 +199,14 @@ func (s *Server) complete(c echo.Context) error {
 
 // failJob is POST /api/v1/worker/fail.
 func (s *Server) failJob(c echo.Context) error {
-	return s.reported(c, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
+	return s.reported(c, true, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
 		return q.APIFail(ctx, db.APIFailParams{ID: r.ID, Token: r.Token, Reason: r.Reason, Retry: r.Retry == nil || *r.Retry})
 	})
 }
 
 // release is POST /api/v1/worker/release.
 func (s *Server) release(c echo.Context) error {
-	return s.reported(c, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
+	return s.reported(c, false, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
 		return q.APIRelease(ctx, db.APIReleaseParams{ID: r.ID, Token: r.Token})
 	})
 }

@@ -50,6 +50,55 @@ func TestACancelIsHeardAtTheHeartbeat(t *testing.T) {
 	w.want(w.call(works, "POST", "/api/v1/worker/complete", fmt.Sprintf(`{"id": %q, "token": %q}`, id, token)), 409, "lease_lost")
 }
 
+// C21: a result that is refused as late is noted where a host's is, once, by the attempt and
+// the worker that it is of; a repeat of what counted, or another one's token, is not.
+func TestALateResultIsNoted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	say := func(verb, id, token string) {
+		t.Helper()
+		w.want(w.call(works, "POST", "/api/v1/worker/"+verb, fmt.Sprintf(`{"id": %q, "token": %q, "reason": "t.x", "retry": false}`, id, token)), 409, "lease_lost")
+	}
+	noted := func(id, want string, late int64) {
+		t.Helper()
+		if got := ask[string](w, `select coalesce(string_agg(concat_ws(' ', attempt, instance, reason), ', ' order by ended_at), '') from pgmill.job_attempt where job = $1`, id); got != want {
+			t.Errorf("the attempts are %q, want %q", got, want)
+		}
+		if got := w.late.Swap(0); got != late {
+			t.Errorf("%d late results were heard of, want %d", got, late)
+		}
+	}
+	w.job("job.t.late", `{}`)
+	id, token := w.claimed("job.t.late")
+	w.want(w.call(acme, "POST", "/api/v1/jobs/"+id+"/cancel", ""), 200, "")
+	say("fail", id, token)
+	say("complete", id, token)
+	say("release", id, token)
+	noted(id, "1 org:acme/w1 late_result", 2)
+	if got := w.want(w.call(acme, "GET", "/api/v1/jobs/"+id, ""), 200, ""); got.text("state") != "CANCELLED" || !strings.Contains(got.body, `"reason":"late_result"`) {
+		t.Errorf("the job is %s", got.body)
+	}
+
+	w.job("job.t.late", `{}`)
+	id, first := w.claimed("job.t.late")
+	w.exec(`update pgmill.job_lease set until = now()`)
+	w.exec(`select pgmill.rescue_jobs('x')`)
+	say("complete", id, first)
+	noted(id, "1 org:acme/w1 host_lost, 1 org:acme/w1 lease_lost", 1)
+	_, second := w.claimed("job.t.late")
+	w.want(w.call(works, "POST", "/api/v1/worker/complete", fmt.Sprintf(`{"id": %q, "token": %q}`, id, second)), 200, "")
+	say("complete", id, second)
+	say("complete", id, first)
+	say("complete", id, first[:20]+"0"+first[21:])
+	say("complete", id, "1-wrong")
+	noted(id, "1 org:acme/w1 host_lost, 1 org:acme/w1 lease_lost", 4)
+	w.want(w.call(other, "POST", "/api/v1/worker/complete", fmt.Sprintf(`{"id": %q, "token": %q}`, id, second)), 404, "not_found")
+	noted(id, "1 org:acme/w1 host_lost, 1 org:acme/w1 lease_lost", 0)
+	if w.log.Len() > 0 {
+		t.Errorf("the log says %s", w.log)
+	}
+}
+
 func TestRefusedWorkerCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

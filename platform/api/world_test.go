@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,7 @@ type world struct {
 	url  string
 	bell *api.Bell
 	log  *bytes.Buffer
+	late *atomic.Int64 // results that came too late
 }
 
 // The keys of a world, by name.
@@ -43,7 +45,7 @@ func newWorld(t *testing.T) world {
 	t.Helper()
 	dsn := platformtest.DSN(t)
 	pool := platformtest.Pool(t, dsn)
-	w := world{T: t, pool: pool, bell: &api.Bell{}, log: &bytes.Buffer{}}
+	w := world{T: t, pool: pool, bell: &api.Bell{}, log: &bytes.Buffer{}, late: &atomic.Int64{}}
 	w.exec(`do $$ begin create role pgmill_api_test login password 'pgmill_api_test' in role pgmill_runtime; exception when duplicate_object or unique_violation then null; end $$`)
 	cfg := pool.Config()
 	cfg.ConnConfig.User, cfg.ConnConfig.Password = "pgmill_api_test", "pgmill_api_test"
@@ -56,7 +58,7 @@ func newWorld(t *testing.T) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.serve(&api.Server{Pool: func() *pgxpool.Pool { return host }, Keys: all, Log: slog.New(slog.NewTextHandler(w.log, nil)), Bell: w.bell})
+	w.serve(&api.Server{Pool: func() *pgxpool.Pool { return host }, Keys: all, Log: slog.New(slog.NewTextHandler(w.log, nil)), Bell: w.bell, Late: func() { w.late.Add(1) }})
 	return w
 }
 

@@ -93,7 +93,8 @@ func (p *process) handler(stopping context.Context) http.Handler {
 	if p.kind != "serve" {
 		return e
 	}
-	s := &api.Server{Pool: p.api.Load, Keys: p.cfg.APIKeys, Open: p.cfg.apiOpen(), Log: p.log, Bell: &p.bell, Stopping: stopping}
+	s := &api.Server{Pool: p.api.Load, Keys: p.cfg.APIKeys, Open: p.cfg.apiOpen(), Log: p.log, Bell: &p.bell, Stopping: stopping,
+		Late: p.metrics.StaleWriterRejected}
 	if len(s.Keys) == 0 && !s.Open {
 		p.log.Warn("the API is closed: set PGMILL_API_KEYS or PGMILL_API_KEYS_FILE, or run worker")
 	}

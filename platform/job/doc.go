@@ -37,5 +37,6 @@
 // host, so that a killer takes no more than its neighbours' first attempts with it.
 //
 // Cancel ends the job at once; who runs it hears of it by the bell or the poll, and
-// what it still says is noted as late_result and changes nothing.
+// what it still says is noted as late_result and changes nothing (of outside workers by
+// mill.late_job, which the HTTP route calls for them).
 package job

@@ -80,7 +80,7 @@ begin
     select * from pgmill.admit(me, takes, claim_for.n, claim_for.pools, claim_for.labels)
   ), leased as (
     insert into pgmill.job_lease (claim, worker, token, ttl, until, over_at)
-    select g.claim, me, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex'),
+    select g.claim, me, g.claim || '-' || encode(substring(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) from 1 for 16), 'hex') || '-' || g.attempt,
            claim_for.lease_secs * interval '1 second', least(now() + claim_for.lease_secs * interval '1 second', g.deadline_at, now() + g.max_runtime),
            least(g.deadline_at, now() + g.max_runtime)
       from got g
@@ -224,4 +224,41 @@ begin
     perform pgmill.lease_lost(release_job.id);
   end if;
   return 'PENDING';
+end $$;
+
+-- Notes that a worker's result came too late. Its refusal (MI101) undoes its own
+-- transaction, so this is another one; it shows where hosts' late results do and changes
+-- nothing. The token says which attempt it is of. False: that claim still counts, the
+-- attempt ended by its worker's own word (this is a repeat), it was noted before, or the job is
+-- not the caller's to see.
+create or replace function mill.late_job(id text, token text) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  j record;
+  ended record;
+  number int;
+begin
+  if (token ~ '^\d{1,18}-[0-9a-f]{32}-\d{1,9}$') is not true or (select l.mine from pgmill.leased(late_job.id, late_job.token) l) then
+    return false;
+  end if;
+  number := split_part(token, '-', 3)::int;
+  select x.state, x.attempt, x.instance, x.reason into j from pgmill.job x where x.id = late_job.id and pgmill.in_scope(x.scope) for update;
+  if not found or number not between 1 and j.attempt + 1
+     or exists (select from pgmill.job_attempt a where a.job = late_job.id and a.attempt = number and a.reason in ('late_result', 'lease_lost')) then
+    return false;
+  end if;
+  select a.instance, a.reason into ended from pgmill.job_attempt a where a.job = late_job.id and a.attempt = number limit 1;
+  if not found and j.attempt = number and j.state <> 'CANCELLED' then
+    select j.instance as instance, coalesce(j.reason, 'succeeded') as reason into ended;
+  elsif not found then
+    select l.worker as instance, null::text as reason into ended from (select) x left join pgmill.job_lease l on l.token = late_job.token and l.claim = split_part(late_job.token, '-', 1)::bigint;
+  end if;
+  if ended.reason not in ('host_lost', 'timeout', 'deadline') then
+    return false;
+  end if;
+  perform pgmill.late_result(late_job.id, number, ended.instance);
+  return true;
 end $$;

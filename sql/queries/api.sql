@@ -60,6 +60,9 @@ select mill.fail_job(@id, @token, @reason, @retry::boolean)::text as state;
 -- name: APIRelease :one
 select mill.release_job(@id, @token)::text as state;
 
+-- name: APILate :exec
+select mill.late_job(@id, @token);
+
 -- name: APIGetDocument :one
 select pgmill.get_document(@name)::jsonb as record;
 

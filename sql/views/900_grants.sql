@@ -51,7 +51,7 @@ grant execute on function
 grant execute on function mill.submit_job(text, jsonb, jsonb), mill.submit_jobs(jsonb) to mill_emitter, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.cancel(text, text) to mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.claim_jobs(text, text[], int, int, text[], jsonb), mill.renew_jobs(text[], text[]), mill.progress_job(text, text, int, text),
-  mill.complete_job(text, text, jsonb), mill.fail_job(text, text, text, boolean), mill.release_job(text, text) to mill_worker, mill_operator, pgmill_runtime, pgmill_api;
+  mill.complete_job(text, text, jsonb), mill.fail_job(text, text, text, boolean), mill.release_job(text, text), mill.late_job(text, text) to mill_worker, mill_operator, pgmill_runtime, pgmill_api;
 grant execute on function mill.put_blob(bytea, jsonb) to mill_emitter, mill_operator, mill_module, pgmill_runtime;
 grant execute on function mill.blob(text), mill.read_blob(text, bigint, int) to mill_worker, mill_operator, mill_module, pgmill_runtime, pgmill_api;
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;

@@ -213,6 +213,20 @@ func (q *Queries) APIKnownTopics(ctx context.Context, arg APIKnownTopicsParams) 
 	return items, nil
 }
 
+const aPILate = `-- name: APILate :exec
+select mill.late_job($1, $2)
+`
+
+type APILateParams struct {
+	ID    string
+	Token string
+}
+
+func (q *Queries) APILate(ctx context.Context, arg APILateParams) error {
+	_, err := q.db.Exec(ctx, aPILate, arg.ID, arg.Token)
+	return err
+}
+
 const aPIListDeadLetters = `-- name: APIListDeadLetters :many
 select r::jsonb as record from pgmill.list_dead_letters($1::jsonb, $2::int) r
 `
