@@ -70,8 +70,9 @@ func (p *program) dlqSweep(retry bool) *cobra.Command {
 			one, err := p.sweepOne(cmd, id, retry)
 			if err != nil {
 				return fmt.Errorf("%s: %w", id, err)
+			} else if !retry || one.RetriedAs != "" {
+				done = append(done, one)
 			}
-			done = append(done, one)
 		}
 		for more := len(ids) == 0; more; {
 			some, err := p.api.SweepDead(cmd.Context(), retry, client.DeadSweep{DeadFilter: f, All: all})
@@ -79,6 +80,9 @@ func (p *program) dlqSweep(retry bool) *cobra.Command {
 				return err
 			}
 			done, more = append(done, some.Done...), some.More
+			if n := len(some.Rejected); n > 0 {
+				fmt.Fprintf(p.stderr, "pgmill: %d rejected, the first %s: live jobs of their unique keys are in the way\n", n, some.Rejected[0])
+			}
 			if more {
 				fmt.Fprintf(p.stderr, "%d so far\n", len(done))
 			}
@@ -93,6 +97,10 @@ func (p *program) sweepOne(cmd *cobra.Command, id string, retry bool) (client.Sw
 		return client.SweptJob{JobID: id}, p.api.DeleteDead(cmd.Context(), id)
 	}
 	r, err := p.api.RetryDead(cmd.Context(), id)
+	if r.Outcome == "rejected" {
+		fmt.Fprintf(p.stderr, "pgmill: %s is %s\n", id, outcome(r.Outcome, r.Reason, r.JobID))
+		return client.SweptJob{JobID: id}, err
+	}
 	return client.SweptJob{JobID: id, RetriedAs: r.JobID}, err
 }
 

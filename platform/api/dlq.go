@@ -116,28 +116,35 @@ func (s *Server) sweepDead(retry bool) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		done := client.Swept{Done: make([]client.SweptJob, len(rows)), More: len(rows) == n}
-		for i, r := range rows {
-			done.Done[i] = client.SweptJob(r)
+		done := client.Swept{Done: []client.SweptJob{}}
+		for _, r := range rows {
+			if retry && r.RetriedAs == "" {
+				done.Rejected = append(done.Rejected, r.JobID)
+			} else {
+				done.Done = append(done.Done, client.SweptJob(r))
+			}
 		}
+		done.More = len(rows) == n && len(done.Done) > 0
 		return c.JSON(http.StatusOK, done)
 	}
 }
 
-// retryDead is POST /api/v1/dlq/{id}/retry; asked again it answers the same job.
+// retryDead is POST /api/v1/dlq/{id}/retry; asked again it answers the same job, merged. One
+// of whose unique_key there is a live job is rejected, and stays.
 func (s *Server) retryDead(c echo.Context) error {
 	q, err := s.db(c)
 	if err != nil {
 		return err
 	}
-	id, err := q.APIRetryDeadLetter(c.Request().Context(), c.Param("id"))
+	done, err := q.APIRetryDeadLetter(c.Request().Context(), c.Param("id"))
 	switch {
 	case err != nil && problemOf(err).Code == "not_found":
 		return refuse(http.StatusNotFound, "not_found", "dlq entry not found")
 	case err != nil:
 		return err
 	}
-	return c.JSON(http.StatusOK, client.Retried{JobID: id})
+	tell(c, done.Outcome, done.Reason)
+	return c.JSON(http.StatusOK, client.Retried{JobID: done.JobID})
 }
 
 // deleteDead is DELETE /api/v1/dlq/{id}; that there is none is what was wanted.

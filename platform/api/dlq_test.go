@@ -107,3 +107,25 @@ func TestDeadLettersInBulk(t *testing.T) {
 		w.want(w.call(acme, "POST", "/api/v1/dlq/delete", body), 400, code)
 	}
 }
+
+// Where a live job has a letter's unique_key, one retry and one in bulk say so.
+func TestARetryMayBeRejected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const job = `{"input": {}, "topic": "job.t.u", "unique_key": "u"}`
+	w.want(w.call(acme, "POST", "/api/v1/jobs", job), 200, "")
+	dead, token := w.claimed("job.t.u")
+	w.want(w.call(acme, "POST", "/api/v1/worker/fail", fmt.Sprintf(`{"id": %q, "token": %q, "reason": "a.b", "retry": false}`, dead, token)), 200, "")
+	live := w.want(w.call(acme, "POST", "/api/v1/jobs", job), 200, "").text("job_id")
+	a := w.want(w.call(acme, "POST", "/api/v1/dlq/"+dead+"/retry", ""), 200, "")
+	if got := a.text("job_id") + " " + a.header.Get("X-Outcome") + " " + a.header.Get("X-Reason"); got != live+" rejected unique_key" {
+		t.Errorf("retried as %s, the job in the way is %s", got, live)
+	}
+	if a = w.want(w.call(acme, "POST", "/api/v1/dlq/retry", `{"all": true, "limit": 1}`), 200, ""); strings.TrimSpace(a.body) != `{"done":[],"rejected":["`+dead+`"],"more":false}` {
+		t.Errorf("in bulk: %s", a.body)
+	}
+	w.want(w.call(acme, "POST", "/api/v1/jobs/"+live+"/cancel", ""), 200, "")
+	if a = w.want(w.call(acme, "POST", "/api/v1/dlq/"+dead+"/retry", ""), 200, ""); a.header.Get("X-Outcome") != "accepted" {
+		t.Errorf("with nothing in the way: %s", a.header.Get("X-Outcome"))
+	}
+}

@@ -153,7 +153,9 @@ func (c *Client) DeadCounts(ctx context.Context) (out []DeadCount, err error) {
 
 // RetryDead submits one dead letter again.
 func (c *Client) RetryDead(ctx context.Context, id string) (out Retried, err error) {
-	return out, c.call(ctx, http.MethodPost, "/api/v1/dlq/"+url.PathEscape(id)+"/retry", nil, &out)
+	header, err := c.ask(ctx, http.MethodPost, "/api/v1/dlq/"+url.PathEscape(id)+"/retry", nil, &out)
+	out.Outcome, out.Reason = header.Get("X-Outcome"), header.Get("X-Reason")
+	return out, err
 }
 
 // DeleteDead forgets one dead letter; the job stays as it ended.

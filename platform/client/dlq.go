@@ -30,10 +30,12 @@ type DeadSweep struct {
 	Limit int  `json:"limit,omitempty"` // 0 means 1000, which is the most
 }
 
-// Swept is what was done; More says that the limit was met: call again.
+// Swept is what was done; More says that the limit was met: call again. Rejected are the
+// letters that were not retried, since a live job has their unique_key.
 type Swept struct {
-	Done []SweptJob `json:"done"`
-	More bool       `json:"more"`
+	Done     []SweptJob `json:"done"`
+	Rejected []string   `json:"rejected,omitempty"`
+	More     bool       `json:"more"`
 }
 
 // SweptJob is one dead letter; RetriedAs is its new job.
@@ -49,7 +51,9 @@ type DeadCount struct {
 	Count      int64  `json:"count"`
 }
 
-// Retried answers a retry of one dead letter.
+// Retried answers a retry of one dead letter; Outcome and Reason as in Submitted.
 type Retried struct {
-	JobID string `json:"job_id"`
+	JobID   string `json:"job_id"`
+	Outcome string `json:"outcome,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 }

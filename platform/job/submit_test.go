@@ -290,3 +290,58 @@ func TestManyJobsAreAsEachAlone(t *testing.T) {
 		t.Errorf("one by one:\n%s\nin one call:\n%s", alone, many)
 	}
 }
+
+// C95: a retry of a dead letter is its job again, whatever its submitter said of it, and
+// what waits for it is the same.
+func TestARetryIsAFullClone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.submit("job.full", `{"n": 9007199254740993, "z": null}`, `{"scope": "org:a", "priority": "critical", "max_attempts": 7, "cost": 5, "key": "k", "unique_key": "u",
+		"labels": {"l": "v"}, "placement": {"zone": "a"}, "requires": ["gpu", "Ram "], "preferred_pool": "p", "preferred_worker": "w", "trace_id": "t1", "run_id": "r", "step_id": "s",
+		"deadline_ms": 3600000, "max_runtime_ms": 1500, "max_queue_wait_ms": 90000, "meta": {"risk_tags": ["pii"], "capability": "db.write", "x": null}}`)
+	rows := func(id string) string {
+		return ask[string](w, `select jsonb_pretty(to_jsonb(j) - '{id,created_at,updated_at,deadline_at,retry_of}'::text[] || jsonb_build_object('in', j.deadline_at - j.created_at)
+			|| (select to_jsonb(w) - '{job,seq,since,expires_at}'::text[] || jsonb_build_object('expires', w.expires_at - j.created_at) from pgmill.job_waiting w where w.job = j.id))
+			from pgmill.job j where j.id = $1`, id)
+	}
+	want := rows(first)
+	w.exec(`update pgmill.job_waiting set expires_at = now()`)
+	w.exec(`select pgmill.expire_jobs()`)
+	again := ask[string](w, `select mill.retry_dead_letter($1)`, first)
+	if got := rows(again); got != want || strings.Count(want, "null") != 12 {
+		t.Errorf("the clone is\n%s\nits model was\n%s", got, want)
+	}
+	if got := ask[string](w, `select retry_of from pgmill.job where id = $1`, again); got != first {
+		t.Errorf("it is a retry of %s", got)
+	}
+}
+
+// A dead letter whose unique_key a live job has is not run beside that one: it stays, and is
+// retried once that one has ended.
+func TestARetryPassesItsGates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const key = `{"unique_key":"u"}`
+	dead := w.submit("job.gate", `{}`, key)
+	w.exec(`update pgmill.job_waiting set expires_at = now()`)
+	w.exec(`select pgmill.expire_jobs()`)
+	live := w.submit("job.gate", `{}`, key)
+	retry := func(want string) {
+		t.Helper()
+		const sql = `select concat_ws(' ', case when r.job_id = $2 then 'live' when r.job_id ~ '-retry-' then 'clone' end, r.outcome, r.reason) from pgmill.retry_letter($1, null) r`
+		if got := ask[string](w, sql, dead, live); got != want {
+			t.Errorf("retried: %s, want %s", got, want)
+		}
+	}
+	retry("live rejected unique_key")
+	if got := ask[string](w, `select mill.retry_dead_letter($1)`, dead); got != live {
+		t.Errorf("in SQL it is answered %s, want %s", got, live)
+	}
+	if got := ask[string](w, `select (select count(*) from pgmill.job_waiting) || ' ' || (select count(*) from mill.dead_letters where retried_as is null) || ' ' || (select count(*) from mill.audit)`); got != "1 1 0" {
+		t.Errorf("what waits, letters not retried, audit: %s", got)
+	}
+	_ = ask[string](w, `select mill.cancel($1)`, live)
+	retry("clone accepted")
+	retry("clone merged")
+	platformtest.Invariants(t, w.pool)
+}

@@ -271,9 +271,10 @@ begin
            order by i.n) i; -- numbered in this order
 end $$;
 
--- Puts one job that has gates. outcome is accepted, merged (into the job that is
+-- Puts one job that has gates. outcome is accepted (as id), merged (into the job that is
 -- returned) or rejected (reason says why, the job is the one in the way).
-create or replace function pgmill.put_gated(item jsonb, out job_id text, out outcome text, out reason text)
+drop function if exists pgmill.put_gated(jsonb); -- it made the id itself
+create or replace function pgmill.put_gated(item jsonb, id text, out job_id text, out outcome text, out reason text)
 language plpgsql volatile
 as $$
 declare
@@ -283,7 +284,7 @@ declare
   fresh boolean;
   late interval;
 begin
-  job_id := pgmill.new_id();
+  job_id := id;
   outcome := 'accepted';
   if item ->> 'idempotency_key' is not null then
     hash := sha256(convert_to((item - '{idempotency_key,trace_id}'::text[])::text, 'UTF8'));
@@ -361,7 +362,7 @@ begin
   item := options || jsonb_build_object('topic', topic, 'input', coalesce(input, '{}'));
   perform pgmill.check_job(item);
   if item ?| '{idempotency_key,unique_key}' then
-    select g.job_id into id from pgmill.put_gated(item) g;
+    select g.job_id into id from pgmill.put_gated(item, pgmill.new_id()) g;
   else
     id := pgmill.put_job(item);
   end if;
@@ -392,7 +393,7 @@ begin
   if cardinality(items) < 5 or exists (select from unnest(items) j where j ?| '{idempotency_key,unique_key}') then
     foreach item in array items loop
       if item ?| '{idempotency_key,unique_key}' then
-        select g.job_id, g.outcome, g.reason into job_id, outcome, reason from pgmill.put_gated(item) g;
+        select g.job_id, g.outcome, g.reason into job_id, outcome, reason from pgmill.put_gated(item, pgmill.new_id()) g;
       else
         job_id := pgmill.put_job(item);
         outcome := 'accepted';

@@ -1,8 +1,10 @@
 -- What operators do to jobs, limits and pools; each leaves an audit row.
 
--- Runs a dead letter again: a full clone that passes the door like any other; the old
--- one stays as it ended and points to it.
-create or replace function mill.retry_dead_letter(id text, reason text default null) returns text
+-- Runs a dead letter again: a full clone that passes the door and its gates like any other;
+-- the old one stays as it ended and points to it. outcome is accepted, merged (it was
+-- retried before, as that job) or rejected: a live job of its unique_key is in the way, and
+-- the letter stays one.
+create or replace function pgmill.retry_letter(id text, why text, out job_id text, out outcome text, out reason text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -10,30 +12,39 @@ as $$
 declare
   d record;
   j pgmill.job;
-  again text := regexp_replace(retry_dead_letter.id, '-retry-[0-9a-f]{8}$', '') || '-retry-' || substr(md5(gen_random_uuid()::text), 1, 8);
 begin
-  select * into d from pgmill.dead_letter l where l.job = retry_dead_letter.id and pgmill.in_scope(l.scope) for update;
+  select * into d from pgmill.dead_letter l where l.job = retry_letter.id and pgmill.in_scope(l.scope) for update;
   if not found then
     raise exception using errcode = 'P0002', message = 'no such dead letter';
   elsif d.retried_as is not null then
-    return d.retried_as;
+    job_id := d.retried_as;
+    outcome := 'merged';
+    return;
   end if;
-  select * into j from pgmill.job x where x.id = retry_dead_letter.id;
-  perform pgmill.put_job(jsonb_strip_nulls(jsonb_build_object(
+  select * into j from pgmill.job x where x.id = retry_letter.id;
+  select g.job_id, g.outcome, g.reason into job_id, outcome, reason from pgmill.put_gated(jsonb_strip_nulls(jsonb_build_object(
     'retry_of', j.id, 'topic', j.topic, 'scope', j.scope, 'priority', (array['critical', 'interactive', 'batch'])[j.priority + 1],
-    'max_attempts', j.max_attempts, 'cost', j.cost, 'key', j.key, 'labels', j.labels, 'trace_id', j.trace_id, 'run_id', j.run_id, 'step_id', j.step_id,
+    'max_attempts', j.max_attempts, 'cost', j.cost, 'key', j.key, 'unique_key', j.unique_key, 'labels', j.labels, 'trace_id', j.trace_id, 'run_id', j.run_id, 'step_id', j.step_id,
     'max_runtime_ms', extract(epoch from j.max_runtime) * 1000, 'max_queue_wait_ms', extract(epoch from j.max_queue_wait) * 1000,
     'deadline_ms', extract(epoch from j.deadline_at - j.created_at) * 1000)
     || case when j.demand = '' then '{}'::jsonb
             else jsonb_build_object('requires', j.demand::jsonb -> 'requires', 'placement', j.demand::jsonb -> 'placement',
                                     'preferred_pool', j.demand::jsonb -> 'pool', 'preferred_worker', j.demand::jsonb -> 'worker') end)
     || case when j.meta is null then '{}'::jsonb else jsonb_build_object('meta', j.meta) end
-    || jsonb_build_object('input', j.input), again);
+    || jsonb_build_object('input', j.input),
+    regexp_replace(retry_letter.id, '-retry-[0-9a-f]{8}$', '') || '-retry-' || substr(md5(gen_random_uuid()::text), 1, 8)) g;
+  if outcome <> 'accepted' then
+    return;
+  end if;
   perform pgmill.ring_for_jobs();
-  update pgmill.dead_letter l set retried_as = again where l.job = retry_dead_letter.id;
-  insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'retry', 'job ' || retry_dead_letter.id, retry_dead_letter.reason);
-  return again;
+  update pgmill.dead_letter l set retried_as = job_id where l.job = retry_letter.id;
+  insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'retry', 'job ' || retry_letter.id, retry_letter.why);
 end $$;
+
+create or replace function mill.retry_dead_letter(id text, reason text default null) returns text
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$ select r.job_id from pgmill.retry_letter(retry_dead_letter.id, retry_dead_letter.reason) r $$;
 
 create or replace function mill.delete_dead_letter(id text, reason text default null) returns boolean
 language plpgsql volatile security definer

@@ -209,7 +209,7 @@ as $$
 $$;
 
 -- Retries or deletes what the filter names, at most size at once; answers the letters
--- that it was done to, and of a retry the new jobs.
+-- that it was done to, and of a retry the new jobs, '' where a live one is in the way.
 create or replace function pgmill.sweep_dead_letters(filter jsonb, retry boolean, size int) returns table (job_id text, retried_as text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -221,7 +221,7 @@ begin
     job_id := letter;
     retried_as := '';
     if retry then
-      retried_as := mill.retry_dead_letter(letter, 'bulk');
+      select case when r.outcome = 'rejected' then '' else r.job_id end into retried_as from pgmill.retry_letter(letter, 'bulk') r;
     else
       continue when not mill.delete_dead_letter(letter, 'bulk');
     end if;

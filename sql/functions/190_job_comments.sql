@@ -10,7 +10,7 @@ comment on function mill.complete_job(text, text, jsonb) is 'Ends a claimed job 
 comment on function mill.fail_job(text, text, text, boolean) is 'Ends an attempt of a claimed job with a reason code; it is tried again unless retry is false or its attempts are spent. MI101 if the lease is lost.';
 comment on function mill.release_job(text, text) is 'Gives a claimed job back; the attempt does not count. MI101 if the lease is lost.';
 comment on function mill.late_job(text, text) is 'Notes that a result came too late: for who was refused with MI101, in a transaction of its own. It changes nothing. False: there is nothing to note.';
-comment on function mill.retry_dead_letter(text, text) is 'Submits a dead letter again as a full clone, which points back to it; answers the clone''s id, the same one when asked again.';
+comment on function mill.retry_dead_letter(text, text) is 'Submits a dead letter again as a full clone, which points back to it; answers the clone''s id, the same one when asked again. While a live job has its unique_key it answers that one, and the letter stays.';
 comment on function mill.delete_dead_letter(text, text) is 'Deletes a dead letter; the job stays as it ended. False: there is none.';
 comment on function mill.limit_scope(text, int, float8, text) is 'Sets what one scope may have running at once (null: no limit) and its weight among the others.';
 comment on function mill.set_pools(jsonb, text) is 'Sets which topics go to which pools and what pools offer; an invalid document is refused with MI001 and changes nothing. Answers the version.';

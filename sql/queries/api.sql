@@ -32,7 +32,7 @@ select c.reason_code::text as reason_code, c.topic::text as topic, c.count::bigi
 select s.job_id::text as job_id, s.retried_as::text as retried_as from pgmill.sweep_dead_letters(@filter::jsonb, @retry::boolean, @size::int) s;
 
 -- name: APIRetryDeadLetter :one
-select mill.retry_dead_letter(@id)::text as job_id;
+select r.job_id::text as job_id, r.outcome::text as outcome, coalesce(r.reason, '')::text as reason from pgmill.retry_letter(@id, null) r;
 
 -- name: APIDeleteDeadLetter :exec
 select mill.delete_dead_letter(@id);

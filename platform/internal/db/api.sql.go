@@ -395,14 +395,20 @@ func (q *Queries) APIRenew(ctx context.Context, arg APIRenewParams) ([]APIRenewR
 }
 
 const aPIRetryDeadLetter = `-- name: APIRetryDeadLetter :one
-select mill.retry_dead_letter($1)::text as job_id
+select r.job_id::text as job_id, r.outcome::text as outcome, coalesce(r.reason, '')::text as reason from pgmill.retry_letter($1, null) r
 `
 
-func (q *Queries) APIRetryDeadLetter(ctx context.Context, id string) (string, error) {
+type APIRetryDeadLetterRow struct {
+	JobID   string
+	Outcome string
+	Reason  string
+}
+
+func (q *Queries) APIRetryDeadLetter(ctx context.Context, id string) (APIRetryDeadLetterRow, error) {
 	row := q.db.QueryRow(ctx, aPIRetryDeadLetter, id)
-	var job_id string
-	err := row.Scan(&job_id)
-	return job_id, err
+	var i APIRetryDeadLetterRow
+	err := row.Scan(&i.JobID, &i.Outcome, &i.Reason)
+	return i, err
 }
 
 const aPISetDocument = `-- name: APISetDocument :one
