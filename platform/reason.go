@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,7 +22,7 @@ const (
 	ReasonBadData             Reason = "bad_data"                 // the event's data does not decode into what the handler expects
 	ReasonBadBatch            Reason = "bad_batch"                // BatchError named an index outside the batch
 	ReasonBatchTooBig         Reason = "batch_too_big"            // a clean-up's statement deleted more than its Batch, and was rolled back (N82)
-	ReasonBadReason           Reason = "bad_reason"               // Fail was given what is no reason code
+	ReasonBadReason           Reason = "bad_reason"               // Fail was given what is no reason code, or one that is not an author's
 	ReasonHostLost            Reason = "host_lost"                // the host died while it worked on this
 	ReasonLeaseLost           Reason = "lease_lost"               // another host owns the claim now
 	ReasonCommitFailed        Reason = "commit_failed"            // the handler went well, its transaction did not commit
@@ -54,6 +56,11 @@ const (
 	ReasonApprovalRequired    Reason = "approval_required"        // it waits for a person
 )
 
+// sayable are the system reasons that an author or an outside worker may give (mill.fail_job
+// has the same): they tell of the work itself. The others are for pgmill to find out, and
+// some act: after host_lost there is no rest, deadline makes a job a TIMEOUT.
+var sayable = []Reason{ReasonHandlerError, ReasonPanic, ReasonBadData, ReasonSchema, ReasonBadOutput, ReasonConflict, ReasonPermissionDenied}
+
 var reasonForm = regexp.MustCompile(`^[a-z0-9_.]{1,64}$`)
 
 // Valid reports whether r has the form of a reason code.
@@ -77,18 +84,19 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Cause }
 
 // Fail ends the work on this event for good: no retry, and reason is what is shown.
-// Authors' reasons carry a dot. err may be nil.
+// Authors' reasons carry a dot; of the system's they may give those that tell of the work
+// itself, such as ReasonBadData. Any other code is stored as bad_reason. err may be nil.
 func Fail(reason Reason, err error) error {
 	return &Failure{Reason: wellFormed(reason), Final: true, Cause: err}
 }
 
-// Because gives an error the reason to show; the work is retried.
+// Because gives an error the reason to show, as Fail does; the work is retried.
 func Because(reason Reason, err error) error {
 	return &Failure{Reason: wellFormed(reason), Cause: err}
 }
 
 func wellFormed(r Reason) Reason {
-	if !r.Valid() {
+	if !r.Valid() || !strings.Contains(string(r), ".") && !slices.Contains(sayable, r) {
 		return ReasonBadReason
 	}
 	return r

@@ -51,6 +51,9 @@ func TestReasonOf(t *testing.T) {
 		{"the outer of two", platform.Fail("stock.outer", platform.Because("stock.inner", cause)), "stock.outer", true},
 		{"inside a BatchError", &platform.BatchError{Index: 3, Err: platform.Fail("stock.insufficient", cause)}, "stock.insufficient", true},
 		{"an error text as a reason is not stored", platform.Fail(platform.Reason(cause.Error()), nil), platform.ReasonBadReason, true},
+		{"a reason without a dot", platform.Fail("insufficient", cause), platform.ReasonBadReason, true},
+		{"one that tells of the work", platform.Fail(platform.ReasonBadData, cause), platform.ReasonBadData, true},
+		{"one that acts", platform.Because(platform.ReasonHostLost, cause), platform.ReasonBadReason, false},
 		{"an empty reason", platform.Because("", cause), platform.ReasonBadReason, false},
 	}
 	for _, tt := range tests {

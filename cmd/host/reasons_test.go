@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pgmill/pgmill/platform"
 )
 
 // noReasons are the words in quotes beside the reasons in what answers them.
@@ -47,6 +49,21 @@ func TestReasonCodesAreDocumented(t *testing.T) {
 	for _, code := range table {
 		if !slices.Contains(set, code) {
 			t.Errorf("deploy/README.md explains %q, which is not in platform/reason.go", code)
+		}
+	}
+}
+
+// What an outside worker may say without a dot is what an author may: the rest of the closed
+// set is pgmill's own.
+func TestOutsidersMaySayTheSameReasons(t *testing.T) {
+	t.Parallel()
+	_, text, _ := strings.Cut(read(t, "sql/functions/130_job_worker.sql"), "check_reason(coalesce(reason, ''), '{")
+	text, _, _ = strings.Cut(text, "}")
+	workers := strings.Split(text, ",")
+	for _, code := range reasonSet(t) {
+		author := platform.ReasonOf(platform.Because(platform.Reason(code), nil)) == platform.Reason(code) && code != string(platform.ReasonBadReason)
+		if author != slices.Contains(workers, code) {
+			t.Errorf("an author may say %s: %v, an outside worker may say %q", code, author, workers)
 		}
 	}
 }

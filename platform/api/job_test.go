@@ -272,7 +272,7 @@ func TestCancel(t *testing.T) {
 	if a := w.call(acme, "POST", "/api/v1/jobs/"+id+"/cancel", ""); a.text("reason") != "job already terminal" || a.text("state") != "SUCCEEDED" {
 		t.Errorf("answered %s", a.body)
 	}
-	w.want(w.call(acme, "POST", "/api/v1/jobs/no-such-job/cancel", `{"reason": "x"}`), 404, "not_found")
+	w.want(w.call(acme, "POST", "/api/v1/jobs/no-such-job/cancel", `{"reason": "x.y"}`), 404, "not_found")
 	w.want(w.call(acme, "POST", "/api/v1/jobs/"+id+"/cancel", `{"reason": "Not A Code"}`), 400, "invalid_field")
 	w.want(w.call(acme, "GET", "/api/v1/jobs/no-such-job", ""), 404, "not_found")
 }

@@ -129,6 +129,8 @@ func TestRefusedWorkerCalls(t *testing.T) {
 		{"NUL", "complete", `{"id": "a", "token": "1-x", "output": {"a": "\u0000"}}`, 400, "invalid_json"},
 		{"an output that is too large", "complete", `{"id": "a", "token": "1-x", "output": "` + strings.Repeat("a", 2<<20) + `"}`, 413, "too_large"},
 		{"a reason that is no code", "fail", `{"id": "a", "token": "1-x", "reason": "It broke"}`, 400, "invalid_field"},
+		{"a reason that acts", "fail", `{"id": "a", "token": "1-x", "reason": "host_lost"}`, 400, "invalid_field"},
+		{"a reason without a dot", "fail", `{"id": "a", "token": "1-x", "reason": "deadlin"}`, 400, "invalid_field"},
 		{"no reason", "fail", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
 		{"no percent", "progress", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
 		{"beyond all", "progress", `{"id": "a", "token": "1-x", "percent": 101}`, 400, "invalid_field"},

@@ -2,9 +2,12 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/host"
@@ -204,4 +207,40 @@ func TestCancelBeforeTheFetchComesBack(t *testing.T) {
 	if n := e.Ended(); n != 1 {
 		t.Errorf("%d of the two are cancelled, want the second", n)
 	}
+}
+
+// C52: which codes without a dot may be given from outside; the others are pgmill's, and
+// what is refused changes nothing.
+func TestReasonsFromOutside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit("job.c.reason", `{}`, `{"max_attempts":100}`)
+	for _, tt := range []struct {
+		reason         string
+		fails, cancels bool
+	}{
+		{"host_lost", false, false}, {"lease_lost", false, false}, {"deadline", false, false}, {"timeout", false, false}, {"whatever", false, false},
+		{"Stock.empty", false, false}, {"", false, false}, {"cancelled", false, true}, {"panic", true, false}, {"schema_validation_failed", true, false}, {"stock.empty", true, true},
+	} {
+		w.exec(`update pgmill.job_waiting set due_at = now() where due_at is not null`)
+		w.exec(`select pgmill.promote_jobs()`)
+		_, token := w.claimed("job.c.reason")
+		_, failed := w.pool.Exec(t.Context(), `select mill.fail_job($1, $2, $3)`, id, token, tt.reason)
+		_, cancelled := w.pool.Exec(t.Context(), `select mill.cancel('nosuch', $1)`, tt.reason)
+		if pgCode(failed) != map[bool]string{true: "", false: "MI001"}[tt.fails] || pgCode(cancelled) != map[bool]string{true: "P0002", false: "MI001"}[tt.cancels] {
+			t.Errorf("%q: to fail %v, to cancel %v; want it taken %v, %v", tt.reason, failed, cancelled, tt.fails, tt.cancels)
+		}
+		if !tt.fails {
+			w.exec(`select mill.release_job($1, $2)`, id, token)
+		}
+	}
+}
+
+// pgCode is the SQLSTATE; "" is no error.
+func pgCode(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	return ""
 }

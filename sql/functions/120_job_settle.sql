@@ -212,9 +212,7 @@ as $$
 declare
   state text;
 begin
-  if reason !~ '^[a-z0-9_.]{1,64}$' then
-    raise exception using errcode = 'MI001', message = 'reason must be a code of a-z, 0-9, _ and ., at most 64';
-  end if;
+  perform pgmill.check_reason(reason, '{cancelled}');
   state := (select pgmill.cancel_job(j.id, cancel.reason) from pgmill.job j where j.id = cancel.id and pgmill.in_scope(j.scope));
   if state is null then
     raise exception using errcode = 'P0002', message = 'no such job';

@@ -191,6 +191,21 @@ begin
   return ended;
 end $$;
 
+-- Refuses what is no reason for whoever gives it: an author's has a dot, and of those
+-- without one, which are pgmill's and may act, only these are theirs to say (C52). null is
+-- left to the caller.
+create or replace function pgmill.check_reason(reason text, ours text[]) returns void
+language plpgsql immutable
+as $$
+begin
+  if reason !~ '^[a-z0-9_.]{1,64}$' then
+    raise exception using errcode = 'MI001', message = 'reason must be a code of a-z, 0-9, _ and ., at most 64';
+  elsif strpos(reason, '.') = 0 and reason <> all (ours) then
+    raise exception using errcode = 'MI001',
+      message = 'reason must have a dot in it, as stock.empty has, or be ' || array_to_string(ours, ', ') || ': other codes without one are pgmill''s own';
+  end if;
+end $$;
+
 create or replace function mill.fail_job(id text, token text, reason text, retry boolean default true) returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -199,9 +214,7 @@ declare
   l record;
   ended text; -- a record that was not assigned has no fields to ask for
 begin
-  if reason is null or reason !~ '^[a-z0-9_.]{1,64}$' then
-    raise exception using errcode = 'MI001', message = 'reason must be a code of a-z, 0-9, _ and ., at most 64';
-  end if;
+  perform pgmill.check_reason(coalesce(reason, ''), '{handler_error,panic,bad_data,schema_validation_failed,bad_output,conflict,permission_denied}');
   select * into l from pgmill.leased(fail_job.id, fail_job.token);
   if l.mine then
     select e.state into ended from pgmill.end_claims(array[l.claim], array['failed'], array[fail_job.reason], array[not coalesce(retry, true)], array[null::jsonb]) e;
