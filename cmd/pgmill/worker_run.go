@@ -184,6 +184,10 @@ func (w *worker) report(what string, r client.Report) {
 		case errors.As(err, &p) && p.Status == http.StatusRequestEntityTooLarge && what == "complete":
 			what, r = "fail", client.Report{ID: r.ID, Token: r.Token, Reason: "worker.output_too_large", Retry: new(bool)}
 			continue
+		case errors.As(err, &p) && p.Status == http.StatusUnprocessableEntity && what == "complete":
+			w.say("%s: %v", r.ID, p)
+			what, r = "fail", client.Report{ID: r.ID, Token: r.Token, Reason: "bad_output", Retry: new(bool)}
+			continue
 		case errors.As(err, &p) && p.Status < 500:
 			w.say("%s %s refused: %v", r.ID, what, p)
 			return

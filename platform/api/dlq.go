@@ -83,6 +83,7 @@ func (s *Server) countDead(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	rows = cut(c, rows)
 	counts := make([]client.DeadCount, len(rows))
 	for i, r := range rows {
 		counts[i] = client.DeadCount(r)

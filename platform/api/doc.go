@@ -14,5 +14,6 @@
 // A submit, a retry of a dead letter too, answers 200 with a job's id, and by the header
 // X-Outcome what that job is: accepted (a new one), merged (one that was there has taken
 // this submit in) or rejected (one that was there is in the way, and nothing was made).
-// X-Reason is the gate then, idempotency_key or unique_key.
+// X-Reason is the gate then, idempotency_key or unique_key. A list without pages (a trace,
+// the counts of dead letters) ends after a thousand items; X-Truncated: true says that it did.
 package api

@@ -57,7 +57,7 @@ func (s *Server) trace(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := decode[client.Job](records)
+	jobs, err := decode[client.Job](cut(c, records))
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (s *Server) submitJob(c echo.Context) error {
 		return err
 	}
 	ctx, topic := c.Request().Context(), item["topic"].(string)
-	declared, err := s.schemas.check(ctx, q, topic, item["input"].(json.RawMessage))
+	declared, err := s.schemas.input(ctx, q, topic, item["input"].(json.RawMessage))
 	if err != nil {
 		return err
 	}

@@ -151,6 +151,17 @@ func TestRefusedSubmits(t *testing.T) {
 	if len(faults) != 1 || faults[0]["path"] != "/n" {
 		t.Errorf("faults = %v; want one at /n", faults)
 	}
+	for body, want := range map[string]string{
+		`{"prompt": "x", "delay_ms": -1}`: "[map[message:must be a whole number of milliseconds, 0 to ten years path:/delay_ms]]",
+		`{"prompt": 5}`:                   "[map[message:must be a text path:/prompt]]",
+		`{}`:                              "[map[message:is required path:/prompt]]",
+		`{"prompt": "x", "topic": "job.` + strings.Repeat("a", 200) + `"}`: "[map[message:is longer than 128 bytes path:/topic]]",
+		`{"prompt": "x", "prompt": "y"}`:                                   "[]",
+	} {
+		if got := fmt.Sprint(w.call(acme, "POST", "/api/v1/jobs", body).items("faults")); got != want {
+			t.Errorf("%.40s: faults = %s, want %s", body, got, want)
+		}
+	}
 	if n := ask[int](w, `select count(*)::int from pgmill.job`); n != 0 {
 		t.Errorf("%d jobs were made", n)
 	}
@@ -410,5 +421,51 @@ func TestASubmitSaysWhatBecameOfIt(t *testing.T) {
 			t.Errorf("%s is answered the job %s, the one before was %s", tt.body, a.text("job_id"), first)
 		}
 		first = a.text("job_id")
+	}
+}
+
+// A list without pages says that it is cut, and only then.
+func TestACutListSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.job (id, scope, topic, state, trace_id) select 'j' || g, 'org:acme', 'job.t', 'FAILED', case when g = 1 then 'more' else 'all' end from generate_series(1, 1001) g`)
+	w.exec(`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts) select id, scope, topic, state, 'a.r' || id, 1 from pgmill.job where trace_id = 'all'`)
+	count := func(path, want string) {
+		t.Helper()
+		a := w.want(w.call(acme, "GET", path, ""), 200, "")
+		var all []json.RawMessage
+		if err := json.Unmarshal([]byte(a.body), &all); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(len(all), " ", a.header.Get("X-Truncated")); got != want {
+			t.Errorf("%s has %q, want %q", path, got, want)
+		}
+	}
+	count("/api/v1/traces/all", "1000 ")
+	count("/api/v1/dlq/counts", "1000 ")
+	w.exec(`update pgmill.job set trace_id = 'all'`)
+	w.exec(`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts) values ('j1', 'org:acme', 'job.t', 'FAILED', 'a.b', 1)`)
+	count("/api/v1/traces/all", "1000 true")
+	count("/api/v1/dlq/counts", "1000 true")
+}
+
+// C32, C35: labels that ask for a worker or a place do; the principal may come by header,
+// and acts unless another does.
+func TestLabelsThatAsk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, tt := range []struct{ body, header, want string }{
+		{`"labels": {"preferred_worker_id": "w9", "env": "p"}`, "", `{"worker": "w9"}`},
+		{`"labels": {"preferred_worker_id": "w9"}, "preferred_worker": "w1"`, "", `{"worker": "w1"}`},
+		{`"labels": {"place.zone": "a"}, "placement": {"disk": "ssd"}`, "", `{"placement": {"disk": "ssd", "zone": "a"}}`},
+		{`"labels": {"dry_run": "true", "retry": "1", "zone": "a"}`, "", ``},
+		{`"actor_type": "human"`, "ann", ` principal ann actor ann`},
+		{`"principal_id": "bob", "actor_id": "eve"`, "ann", ` principal bob actor eve`},
+	} {
+		id := w.want(w.call(acme, "POST", "/api/v1/jobs", `{"prompt": "x", `+tt.body+`}`, "X-Principal-Id", tt.header), 200, "").text("job_id")
+		got := ask[string](w, `select demand || coalesce(' principal ' || (meta ->> 'principal_id'), '') || coalesce(' actor ' || (meta ->> 'actor_id'), '') from pgmill.job where id = $1`, id)
+		if got != tt.want {
+			t.Errorf("%s by %q asks %q, want %q", tt.body, tt.header, got, tt.want)
+		}
 	}
 }

@@ -112,6 +112,18 @@ func (w caller) scopeFor(tenant string) (string, error) {
 	return scope, nil
 }
 
+// maxList is how many items a list without pages has.
+const maxList = 1000
+
+// cut is all that such a list shows; X-Truncated says that there is more.
+func cut[T any](c echo.Context, all []T) []T {
+	if len(all) > maxList {
+		c.Response().Header().Set("X-Truncated", "true")
+		all = all[:maxList]
+	}
+	return all
+}
+
 // decode makes items of what the database answered.
 func decode[T any](records [][]byte) ([]T, error) {
 	items := make([]T, len(records))

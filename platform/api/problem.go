@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,10 +16,17 @@ import (
 	"github.com/pgmill/pgmill/platform/client"
 )
 
-// refuse is an answer that is a refusal. Its detail never repeats what was sent.
+// refuse is an answer that is a refusal. Its detail never repeats what was sent; one that
+// begins with a field says so among the faults, too.
 func refuse(status int, code, detail string) *client.Problem {
-	return &client.Problem{Type: "urn:pgmill:" + code, Title: http.StatusText(status), Status: status, Detail: detail, Text: detail, Code: code}
+	p := &client.Problem{Type: "urn:pgmill:" + code, Title: http.StatusText(status), Status: status, Detail: detail, Text: detail, Code: code}
+	if m := ofField.FindStringSubmatch(detail); m != nil && (status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge) {
+		p.Faults = []client.Fault{{Path: "/" + m[1], Message: m[2]}}
+	}
+	return p
 }
+
+var ofField = regexp.MustCompile(`^(?:invalid json: )?([a-z][a-z0-9_]*) ((?:must|is|too) .*)$`)
 
 func badField(name, must string) *client.Problem {
 	return refuse(http.StatusBadRequest, "invalid_field", name+" must be "+must)

@@ -19,27 +19,40 @@ type schemas struct {
 
 const maxSchemas = 1000
 
-// check refuses an input that its topic does not take. A topic that no step has
+// input refuses an input that its topic does not take. A topic that no step has
 // declared takes everything; declared is false for it, and for a step that says nothing of
 // its input.
-func (s *schemas) check(ctx context.Context, q *db.Queries, topic string, input json.RawMessage) (declared bool, err error) {
+func (s *schemas) input(ctx context.Context, q *db.Queries, topic string, input json.RawMessage) (declared bool, err error) {
 	text, err := q.APITopicInput(ctx, topic)
 	if err != nil || text == "" {
 		return false, err
 	}
+	return true, s.check(text, input, "the input does not fit the schema of its topic")
+}
+
+// output refuses an output that is not what its topic's step says. The claim stays.
+func (s *schemas) output(ctx context.Context, q *db.Queries, r client.Report) error {
+	text, err := q.APIJobOutput(ctx, db.APIJobOutputParams{ID: r.ID, Token: r.Token})
+	if err != nil || text == "" {
+		return err
+	}
+	return s.check(text, r.Output, "the output does not fit the schema of the job's topic; the claim is still yours")
+}
+
+func (s *schemas) check(text string, doc json.RawMessage, detail string) error {
 	schema, err := s.parse(text)
 	if err != nil {
-		return true, err
+		return err
 	}
-	faults := schema.Check(input)
+	faults := schema.Check(doc)
 	if len(faults) == 0 {
-		return true, nil
+		return nil
 	}
-	p := refuse(http.StatusUnprocessableEntity, string(platform.ReasonSchema), "the input does not fit the schema of its topic")
+	p := refuse(http.StatusUnprocessableEntity, string(platform.ReasonSchema), detail)
 	for _, f := range faults[:min(len(faults), 100)] {
 		p.Faults = append(p.Faults, client.Fault(f))
 	}
-	return true, p
+	return p
 }
 
 func (s *schemas) parse(text string) (platform.Schema, error) {

@@ -71,7 +71,7 @@ func TestTheAPIMayDoNoMore(t *testing.T) {
 	const may = `select coalesce(string_agg(n.nspname || '.' || p.proname, ' ' order by n.nspname, p.proname), '') from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where n.nspname in ('mill', 'pgmill') and has_function_privilege('pgmill_api', p.oid, 'execute')`
 	const want = "mill.blob mill.cancel mill.claim_jobs mill.complete_job mill.delete_dead_letter mill.fail_job mill.late_job mill.progress_job mill.read_blob mill.release_job mill.renew_jobs mill.retry_dead_letter " +
-		"mill.submit_job mill.submit_jobs pgmill.api_submit pgmill.count_dead_letters pgmill.get_document pgmill.get_job pgmill.known_topics pgmill.list_dead_letters pgmill.list_jobs pgmill.list_workers pgmill.note_rejected pgmill.retry_letter pgmill.set_document " +
+		"mill.submit_job mill.submit_jobs pgmill.api_submit pgmill.count_dead_letters pgmill.get_document pgmill.get_job pgmill.job_output pgmill.known_topics pgmill.list_dead_letters pgmill.list_jobs pgmill.list_workers pgmill.note_rejected pgmill.retry_letter pgmill.set_document " +
 		"pgmill.sweep_dead_letters pgmill.topic_input pgmill.trace_jobs"
 	if got := ask[string](w, may); got != want {
 		t.Errorf("it may execute %s\nwant %s", got, want)

@@ -187,11 +187,15 @@ func (s *Server) progress(c echo.Context) error {
 	})
 }
 
-// complete is POST /api/v1/worker/complete.
+// complete is POST /api/v1/worker/complete. An output that is not of the step's schema is
+// refused, and the worker may complete again or fail.
 func (s *Server) complete(c echo.Context) error {
 	return s.reported(c, true, func(ctx context.Context, q *db.Queries, r client.Report) (string, error) {
 		if r.Output == nil {
 			r.Output = json.RawMessage("{}")
+		}
+		if err := s.schemas.output(ctx, q, r); err != nil {
+			return "", err
 		}
 		return q.APIComplete(ctx, db.APICompleteParams{ID: r.ID, Token: r.Token, Output: r.Output})
 	})

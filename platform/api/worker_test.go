@@ -99,6 +99,29 @@ func TestALateResultIsNoted(t *testing.T) {
 	}
 }
 
+// An output is checked as an input is; the claim stays, for another one or a failure.
+func TestAnOutputMustBeOfItsSchema(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into pgmill.function (name, kind, module, listens) values ('job.t.out', 'step', 't', '{job.t.out}')`)
+	w.exec(`insert into pgmill.topic (name, function, max_attempts, max_runtime, backoff, backoff_max, output_schema)
+		values ('job.t.out', 'job.t.out', 3, '30 s', '1 s', '1 min', '{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}')`)
+	w.job("job.t.out", `{}`)
+	id, token := w.claimed("job.t.out")
+	complete := func(token, output string) answer {
+		return w.call(works, "POST", "/api/v1/worker/complete", fmt.Sprintf(`{"id": %q, "token": %q%s}`, id, token, output))
+	}
+	for output, path := range map[string]string{``: "", `, "output": {"n": "secret-canary"}`: "/n"} {
+		a := w.want(complete(token, output), 422, "schema_validation_failed")
+		if f := a.items("faults"); len(f) != 1 || f[0]["path"] != path || strings.Contains(a.body, "canary") {
+			t.Errorf("%q is refused with %s", output, a.body)
+		}
+	}
+	w.want(complete("1-wrong", `, "output": {"n": "x"}`), 409, "lease_lost")
+	w.want(complete(token, `, "output": {"n": 9223372036854775807}`), 200, "")
+	w.want(complete(token, `, "output": {"n": "x"}`), 409, "lease_lost")
+}
+
 func TestRefusedWorkerCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -134,7 +157,8 @@ func TestRefusedWorkerCalls(t *testing.T) {
 		{"no reason", "fail", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
 		{"no percent", "progress", `{"id": "a", "token": "1-x"}`, 400, "invalid_field"},
 		{"beyond all", "progress", `{"id": "a", "token": "1-x", "percent": 101}`, 400, "invalid_field"},
-		{"a word with a line's end", "progress", `{"id": "a", "token": "1-x", "percent": 1, "message": "a\nb"}`, 413, "too_large"},
+		{"a word with a line's end", "progress", `{"id": "a", "token": "1-x", "percent": 1, "message": "a\nb"}`, 400, "invalid_field"},
+		{"a word that is too long", "progress", `{"id": "a", "token": "1-x", "percent": 1, "message": "` + strings.Repeat("é", 201) + `"}`, 413, "too_large"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := w.call(works, "POST", "/api/v1/worker/"+tt.verb, tt.body)

@@ -14,7 +14,7 @@ type Problem struct {
 	Detail string  `json:"detail"`
 	Text   string  `json:"error"`
 	Code   string  `json:"code"`
-	Faults []Fault `json:"faults,omitempty"` // where an input or a document is not as it must be
+	Faults []Fault `json:"faults,omitempty"` // where a request, an input or a document is not as it must be
 }
 
 // Fault is one place of a document, a JSON pointer; "" is all of it.
@@ -26,6 +26,9 @@ type Fault struct {
 func (p *Problem) Error() string {
 	text := fmt.Sprintf("%s (%d %s)", p.Detail, p.Status, p.Code)
 	for _, f := range p.Faults {
+		if strings.HasSuffix(p.Detail, f.Message) { // it is all that is wrong
+			continue
+		}
 		text += "\n  " + strings.TrimPrefix(f.Path+": "+f.Message, ": ")
 	}
 	return text

@@ -150,8 +150,10 @@ as $$
 begin
   if percent is null or percent not between 0 and 100 then
     raise exception using errcode = 'MI001', message = 'percent must be 0 to 100';
-  elsif length(message) > 200 or message ~ '[[:cntrl:]]' then
-    raise exception using errcode = 'MI002', message = 'message must be at most 200 characters without control characters';
+  elsif length(message) > 200 then
+    raise exception using errcode = 'MI002', message = 'message is longer than 200 characters';
+  elsif message ~ '[[:cntrl:]]' then
+    raise exception using errcode = 'MI001', message = 'message must have no control characters in it';
   elsif not (select l.mine from pgmill.leased(progress_job.id, progress_job.token) l) then
     perform pgmill.lease_lost(progress_job.id);
   end if;

@@ -74,7 +74,7 @@ begin
   end if;
   insert into pgmill.scope_limit (scope, max_running, weight) values (limit_scope.scope, limit_scope.max_running, limit_scope.weight)
   on conflict (scope) do update set max_running = excluded.max_running, weight = excluded.weight;
-  insert into pgmill.audit (actor, action, subject, reason) values ('db:' || session_user, 'limit_scope', 'scope ' || limit_scope.scope, limit_scope.reason);
+  insert into pgmill.audit (actor, action, subject, reason) values (pgmill.actor(), 'limit_scope', 'scope ' || limit_scope.scope, limit_scope.reason);
 end $$;
 
 -- Which pools there are, what they offer, and which topics go to them (C26):

@@ -62,6 +62,19 @@ language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$ select t.input_schema from pgmill.topic t where t.name = topic_input.topic $$;
 
+-- What the output of a claimed job must be; null: anything, or the claim is gone.
+create or replace function pgmill.job_output(id text, token text) returns jsonb
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+  select t.output_schema from pgmill.job_lease l
+    join pgmill.river_job r on r.id = l.claim and r.state::text = 'running' and r.args ->> 'job' = job_output.id
+    join pgmill.topic t on t.name = r.kind
+   where l.claim = case when job_output.token ~ '^\d{1,18}-' then split_part(job_output.token, '-', 1)::bigint end
+     and l.token = job_output.token and l.until > now() and pgmill.in_scope(r.args ->> 'scope')
+$$;
+
 -- The topic itself, if a step, the pools' document or somebody live that may take jobs of
 -- the scope knows it; else those that are known, at most a thousand.
 create or replace function pgmill.known_topics(topic text, scope text) returns setof text
@@ -164,13 +177,14 @@ as $$
    where j.id = get_job.id and pgmill.in_scope(j.scope)
 $$;
 
--- The jobs of one trace in the order of their making, at most a thousand.
+-- The jobs of one trace in the order of their making, at most a thousand and one, by which
+-- the API knows that there are more.
 create or replace function pgmill.trace_jobs(trace text) returns setof jsonb
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select pgmill.job_record(j.id) from pgmill.job j
-   where j.trace_id = trace_jobs.trace and pgmill.in_scope(j.scope) order by j.created_at, j.id limit 1000
+   where j.trace_id = trace_jobs.trace and pgmill.in_scope(j.scope) order by j.created_at, j.id limit 1001
 $$;
 
 -- Dead letters that were not retried, the latest first. The filter has reason_code,
@@ -205,7 +219,7 @@ create or replace function pgmill.count_dead_letters() returns table (reason_cod
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select d.reason, d.topic, count(*) from pgmill.dead_letter d where d.retried_as is null and pgmill.in_scope(d.scope) group by 1, 2 order by 3 desc, 1, 2 limit 1000
+  select d.reason, d.topic, count(*) from pgmill.dead_letter d where d.retried_as is null and pgmill.in_scope(d.scope) group by 1, 2 order by 3 desc, 1, 2 limit 1001
 $$;
 
 -- Retries or deletes what the filter names, at most size at once; answers the letters

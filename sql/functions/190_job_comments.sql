@@ -6,7 +6,7 @@ comment on function mill.cancel(text, text) is 'Cancels a job that has not ended
 comment on function mill.claim_jobs(text, text[], int, int, text[], jsonb) is 'Claims jobs for a worker of any language, for lease_secs from each renewal: of these topics, or of all that go to its pools. What a job asks for, pools and labels must meet. The token is the right to end them. Refused in a transaction that is not READ COMMITTED.';
 comment on function mill.renew_jobs(text[], text[]) is 'Renews leases. cancelled: the job was cancelled or the lease is lost; stop and drop its result.';
 comment on function mill.progress_job(text, text, int, text) is 'Says how far a claimed job is.';
-comment on function mill.complete_job(text, text, jsonb) is 'Ends a claimed job well, with its output, at most 32 MiB; above 256 KiB the job points to it. MI101 if the lease is lost.';
+comment on function mill.complete_job(text, text, jsonb) is 'Ends a claimed job well, with its output, at most 32 MiB; above 256 KiB the job points to it. That it is of the topic''s output schema is checked by the HTTP route alone. MI101 if the lease is lost.';
 comment on function mill.fail_job(text, text, text, boolean) is 'Ends an attempt of a claimed job with a reason code, which has a dot or is one of those that tell of the work itself; it is tried again unless retry is false or its attempts are spent. MI101 if the lease is lost.';
 comment on function mill.release_job(text, text) is 'Gives a claimed job back; the attempt does not count. MI101 if the lease is lost.';
 comment on function mill.late_job(text, text) is 'Notes that a result came too late: for who was refused with MI101, in a transaction of its own. It changes nothing. False: there is nothing to note.';

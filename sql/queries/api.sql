@@ -7,6 +7,9 @@ select s.job_id::text as job_id, s.trace_id::text as trace_id, s.outcome::text a
 -- name: APITopicInput :one
 select coalesce(pgmill.topic_input(@topic)::text, '')::text as schema;
 
+-- name: APIJobOutput :one
+select coalesce(pgmill.job_output(@id, @token)::text, '')::text as schema;
+
 -- name: APIKnownTopics :many
 select k::text as topic from pgmill.known_topics(@topic, @scope) k;
 

@@ -57,7 +57,7 @@ grant execute on function mill.blob(text), mill.read_blob(text, bigint, int) to 
 grant usage on schema pgmill to pgmill_runtime, mill_reader, mill_operator, pgmill_api;
 -- The API's own, for pgmill_api alone, and the way there from the hosts' role.
 grant execute on function mill.retry_dead_letter(text, text), mill.delete_dead_letter(text, text),
-  pgmill.api_submit(jsonb), pgmill.topic_input(text), pgmill.known_topics(text, text), pgmill.list_jobs(jsonb, int), pgmill.get_job(text), pgmill.trace_jobs(text),
+  pgmill.api_submit(jsonb), pgmill.topic_input(text), pgmill.job_output(text, text), pgmill.known_topics(text, text), pgmill.list_jobs(jsonb, int), pgmill.get_job(text), pgmill.trace_jobs(text),
   pgmill.list_dead_letters(jsonb, int), pgmill.count_dead_letters(), pgmill.retry_letter(text, text), pgmill.sweep_dead_letters(jsonb, boolean, int),
   pgmill.get_document(text), pgmill.set_document(text, jsonb, text), pgmill.note_rejected(text), pgmill.list_workers(text, int) to pgmill_api;
 do $$

@@ -110,6 +110,9 @@ def report(job, verb, more):
             print(job["job_id"], call(verb, {"id": job["job_id"], "token": job["token"], **more})["state"], flush=True)
             return
         except Refused as e:
+            if e.status in (413, 422) and verb == "complete":
+                verb, more = "fail", {"reason": "bad_output", "retry": False}
+                continue
             if e.status < 500:
                 return print(job["job_id"], verb, "refused:", e, flush=True)
         except OSError:

@@ -184,6 +184,22 @@ func (q *Queries) APIGetJob(ctx context.Context, id string) ([]byte, error) {
 	return record, err
 }
 
+const aPIJobOutput = `-- name: APIJobOutput :one
+select coalesce(pgmill.job_output($1, $2)::text, '')::text as schema
+`
+
+type APIJobOutputParams struct {
+	ID    string
+	Token string
+}
+
+func (q *Queries) APIJobOutput(ctx context.Context, arg APIJobOutputParams) (string, error) {
+	row := q.db.QueryRow(ctx, aPIJobOutput, arg.ID, arg.Token)
+	var schema string
+	err := row.Scan(&schema)
+	return schema, err
+}
+
 const aPIKnownTopics = `-- name: APIKnownTopics :many
 select k::text as topic from pgmill.known_topics($1, $2) k
 `
