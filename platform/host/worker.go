@@ -387,7 +387,9 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	if err := claims.Stop(grace); err != nil {
 		w.Log.Error("not everything was handed back; it will be rescued", "error", err)
 	}
-	jobs.Stop(grace)
+	last, done := context.WithTimeout(bg, time.Second) // the grace may be over: what is handed back now is, before the lease ends
+	defer done()
+	jobs.Stop(last)
 	stopLooks()
 	stopLease()
 	return errors.Join(cause, group.Wait())

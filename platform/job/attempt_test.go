@@ -239,3 +239,42 @@ func TestDrainHandsBack(t *testing.T) {
 		t.Errorf("attempts %d and %d; want 1 and 1", a, b)
 	}
 }
+
+// F46: a job that is handed back when the grace is over goes before the host's lease does:
+// else others would take it for lost, which counts.
+func TestDrainHandsBackBeforeTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.hostWith(&host.Worker{Grace: 100 * time.Millisecond}, work("job.t.long", func(ctx context.Context, _ *platform.Attempt) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	id := w.submit("job.t.long", `{}`, `{}`)
+	w.becomes(id, "RUNNING")
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), `select from pgmill.river_job where queue = 'job' for update`); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		platformtest.Stop(t, first)
+	}()
+	platformtest.WaitFor(t, w.pool, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%end_claims%')`)
+	until := ask[time.Time](w, `select clock_timestamp() + interval '300 ms'`)
+	platformtest.WaitFor(t, w.pool, `select clock_timestamp() > $1 or exists (select from pgmill.instance where deregistered_at is not null)`, until)
+	if ask[bool](w, `select exists (select from pgmill.instance where deregistered_at is not null)`) {
+		t.Error("the lease ended before the job was back")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-stopped
+	if got := ask[string](w, `select state || ' ' || (select count(*) from pgmill.job_attempt) from mill.jobs where id = $1`, id); got != "PENDING 0" {
+		t.Errorf("the job is %s attempts noted; want PENDING 0", got)
+	}
+}
