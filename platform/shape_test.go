@@ -25,7 +25,7 @@ const module = "github.com/pgmill/pgmill/"
 // rows are the import directions of the design: a package imports lower rows only.
 // A name that ends in / is a tree. bottom is imported by anyone.
 var rows = [][]string{
-	{"internal/db", "migrations", "sql", "deploy"},
+	{"internal/db", "internal/failpoint", "migrations", "sql", "deploy"},
 	{"", "policy", "wakeup", "client"},
 	{"outbox", "pg", "internal/claim", "internal/lease"},
 	{"workflow", "job", "subscription", "schedule", "cleanup", "catalog", "blob", "coord"},

@@ -16,6 +16,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/db"
+	"github.com/pgmill/pgmill/platform/internal/failpoint"
 )
 
 // Engine does the jobs whose claims this host gets. Fill in the fields; those without
@@ -139,6 +140,9 @@ func (e *Engine) fetch(ctx context.Context, max int) ([]claim.Claim, error) {
 			e.Log.Warn("could not claim jobs", "error", err)
 		}
 		return nil, fmt.Errorf("claim jobs: %w", err)
+	}
+	if len(rows) > 0 {
+		failpoint.At("job-admitted")
 	}
 	e.fetched.Add(int64(len(rows)))
 	claims := make([]claim.Claim, len(rows))

@@ -11,6 +11,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/db"
+	"github.com/pgmill/pgmill/platform/internal/failpoint"
 )
 
 // end is how one attempt ended, to be settled with others in one statement.
@@ -80,8 +81,10 @@ func (e *Engine) settle(ctx context.Context, batch []end) {
 	}
 	slow := 0
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		failpoint.At("job-before-settle")
 		err := e.write(ctx, batch)
 		if err == nil {
+			failpoint.At("job-after-settle")
 			return
 		}
 		held := e.Held()

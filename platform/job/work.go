@@ -13,6 +13,7 @@ import (
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
 	"github.com/pgmill/pgmill/platform/internal/db"
+	"github.com/pgmill/pgmill/platform/internal/failpoint"
 )
 
 // The statements around a handler are sent with it in two round trips.
@@ -116,9 +117,11 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 	b.Queue(settle, t.Claim, []byte(out))
 	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.patient(out))
 	defer cancel()
+	failpoint.At("job-before-settle")
 	done, err := s.Commit(commit, b)
 	switch {
 	case err == nil:
+		failpoint.At("job-after-settle")
 		e.ended(t, "SUCCEEDED")
 		return end{}
 	case claim.IsLost(err):

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/internal/failpoint"
 )
 
 // failed is one failure of the handler. index is the event's in the batch, or -1 if
@@ -30,7 +31,7 @@ type failed struct {
 func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (done int, f *failed, err error) {
 	hctx, cancel := context.WithTimeout(ctx, h.sub.Timeout)
 	defer cancel()
-	failpoint("in-handler")
+	failpoint.At("in-handler")
 	var at atomic.Int64
 	back := make(chan returned, 1)
 	go func(conn *pgx.Conn) { back <- h.invoke(hctx, conn, events, &at) }(u.Conn())
@@ -55,7 +56,7 @@ func (h *holder) call(ctx context.Context, u *unit, events []platform.Event) (do
 	if f != nil && hctx.Err() != nil && u.Conn().IsClosed() {
 		h.terminate(ctx, u.pid) // what it was doing may go on in the server, locks and all
 	}
-	failpoint("after-handler")
+	failpoint.At("after-handler")
 	switch {
 	case f == nil:
 		return done, nil, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/internal/claim"
+	"github.com/pgmill/pgmill/platform/internal/failpoint"
 )
 
 // The statements of a handler's transaction are sent in two round trips, so they
@@ -101,11 +102,11 @@ func collect(rows pgx.Rows, sizeHint int) ([]platform.Event, error) {
 
 // commit sends the last statements and the commit.
 func (u *unit) commit(ctx context.Context, last *pgx.Batch) error {
-	failpoint("before-settle")
+	failpoint.At("before-settle")
 	if _, err := u.Commit(ctx, last); err != nil {
 		return err
 	}
-	failpoint("after-settle")
+	failpoint.At("after-settle")
 	return nil
 }
 

@@ -173,6 +173,7 @@ type hostOptions struct {
 	Schedules []timed
 	Steps     []step
 	DSN       string   // the way to the database; "": as the bed's
+	Listen    string   // the way of LISTEN; "": the same
 	Noted     []string // topics of steps that note their input's name
 	Rate      int      // of each of them, a second
 	Args      []string
@@ -202,7 +203,7 @@ func (b *bed) start(o hostOptions) *proc {
 	p.cmd = exec.Command(binary)
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PGMILL_") })
 	dsn := cmp.Or(o.DSN, b.dsn)
-	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+dsn, "PGMILL_LISTEN_URL="+pgtest.Listen(b.T, dsn), "PGMILL_FAILPOINT="+o.Failpoint, clockEnv+"="+o.Clock)
+	p.cmd.Env = append(env, hostEnv+"="+string(text), "DATABASE_URL="+dsn, "PGMILL_LISTEN_URL="+cmp.Or(o.Listen, pgtest.Listen(b.T, dsn)), "PGMILL_FAILPOINT="+o.Failpoint, clockEnv+"="+o.Clock)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		b.Fatal(err)

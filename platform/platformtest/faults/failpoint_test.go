@@ -49,3 +49,54 @@ func TestF09StoppedBeforeTheCommit(t *testing.T) {
 		})
 	}
 }
+
+// X3, C44: killed between any two steps of a job's way, from its admission to its end, then
+// started again.
+func TestX3JobsOfHostsKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"job-admitted", "job-before-settle", "job-after-settle"} {
+		for _, s := range []step{inside, outside} {
+			t.Run(point+", "+s.Topic, func(t *testing.T) {
+				t.Parallel()
+				b := newJobBed(t)
+				o := hostOptions{Steps: []step{s}}
+				for i := range 20 {
+					b.order(i, s, `{}`, `{}`)
+				}
+				o.Failpoint, o.Unready = point+"=kill:1", true
+				if p := b.start(o); p.ended(time.Minute) != -1 {
+					t.Fatalf("exit code %d; want a kill:\n%s", p.cmd.ProcessState.ExitCode(), p.out.tail(20))
+				}
+				b.start(hostOptions{Steps: []step{s}})
+				b.endedJobs()
+				b.allOnce()
+			})
+		}
+	}
+}
+
+// F34, C44: stopped between the effect and the commit, past its lease: another host does
+// what it had, and its own settle, when it goes on, is refused.
+func TestF34StoppedBeforeTheSettle(t *testing.T) {
+	t.Parallel()
+	for _, s := range []step{inside, outside} {
+		t.Run(s.Topic, func(t *testing.T) {
+			t.Parallel()
+			b := newJobBed(t)
+			for i := range 20 {
+				b.order(i, s, `{}`, `{}`)
+			}
+			h1 := b.start(hostOptions{Steps: []step{s}, Failpoint: "job-before-settle=stop:1", Unready: true})
+			b.wait("select count(*) > 0 and bool_and(not live) from mill.instances")
+			h2 := b.start(hostOptions{Steps: []step{s}})
+			b.endedJobs()
+			h1.resume()
+			b.wait("select live from mill.instances where id = $1", h1.out.instance())
+			b.wait("select exists (select from pgmill.job_attempt where instance = $1 and reason = 'late_result')", h1.out.instance())
+			b.allOnce()
+			if got := b.list("select distinct instance from pgmill.job where attempt = 2"); got != h2.ID {
+				t.Errorf("the second attempts are of %s; want %s", got, h2.ID)
+			}
+		})
+	}
+}

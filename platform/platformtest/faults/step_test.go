@@ -1,8 +1,13 @@
 package faults_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,23 +20,30 @@ import (
 
 // step is a step whose handler does a task, in a transaction or outside one.
 type step struct {
-	Topic   string
-	Outside bool
-	PerKey  int
+	Topic    string
+	Outside  bool
+	Attempts int // 0: 100
+	PerKey   int
+	Rate     int
 }
 
 // task is what a job's input asks of its step.
 type task struct {
 	N      int64  `json:"n"`
 	Millis int    `json:"millis,omitempty"` // take so long
+	Once   bool   `json:"once,omitempty"`   // but only the first time
+	Spin   int    `json:"spin,omitempty"`   // milliseconds of all processors
 	Gate   string `json:"gate,omitempty"`   // wait until this gate is open
+	Deaf   bool   `json:"deaf,omitempty"`   // do not hear the context while waiting
 	Flaky  bool   `json:"flaky,omitempty"`  // fail the first time
+	Die    bool   `json:"die,omitempty"`    // kill the host in the end
 }
 
 func (s step) register(side *pgxpool.Pool) {
-	const attempts, backoff, most, timeout = 100, 50 * time.Millisecond, time.Second, time.Minute
+	const backoff, most, timeout = 50 * time.Millisecond, time.Second, time.Minute
+	attempts := cmp.Or(s.Attempts, 100)
 	if s.Outside {
-		platform.Register(platform.Step[task, struct{}]{Topic: s.Topic, MaxAttempts: attempts, Backoff: backoff, BackoffMax: most, Timeout: timeout, PerKey: s.PerKey,
+		platform.Register(platform.Step[task, struct{}]{Topic: s.Topic, MaxAttempts: attempts, Backoff: backoff, BackoffMax: most, Timeout: timeout, PerKey: s.PerKey, Rate: s.Rate,
 			Run: func(ctx context.Context, a *platform.Attempt, in task) (struct{}, error) {
 				if err := in.do(ctx, side); err != nil {
 					return struct{}{}, err
@@ -41,7 +53,7 @@ func (s step) register(side *pgxpool.Pool) {
 			}})
 		return
 	}
-	platform.Register(platform.Step[task, struct{}]{Topic: s.Topic, MaxAttempts: attempts, Backoff: backoff, BackoffMax: most, Timeout: timeout, PerKey: s.PerKey,
+	platform.Register(platform.Step[task, struct{}]{Topic: s.Topic, MaxAttempts: attempts, Backoff: backoff, BackoffMax: most, Timeout: timeout, PerKey: s.PerKey, Rate: s.Rate,
 		Handle: func(ctx context.Context, tx pgx.Tx, in task) (struct{}, error) {
 			if _, err := tx.Exec(ctx, "insert into made (n) values ($1)", in.N); err != nil {
 				return struct{}{}, err
@@ -50,7 +62,8 @@ func (s step) register(side *pgxpool.Pool) {
 		}})
 }
 
-// do notes on a connection of its own that it was called, and does what is asked.
+// do notes on a connection of its own that it was called, and that its context has
+// ended if it has, and does what is asked.
 func (in task) do(ctx context.Context, side *pgxpool.Pool) error {
 	var calls int
 	if err := side.QueryRow(ctx, "with called as (insert into did (n) values ($1) returning n) select (select count(*) from did d where d.n = called.n) from called", in.N).Scan(&calls); err != nil {
@@ -59,6 +72,24 @@ func (in task) do(ctx context.Context, side *pgxpool.Pool) error {
 	if in.Flaky && calls == 0 {
 		return errors.New("refused")
 	}
+	if in.Once && calls > 0 {
+		in.Millis = 0
+	}
+	if in.Deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
+	err := in.take(ctx, side)
+	if ctx.Err() != nil {
+		_, _ = side.Exec(context.WithoutCancel(ctx), "insert into heard (n) values ($1)", in.N)
+	}
+	if in.Die && err == nil {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	return err
+}
+
+// take takes the time that is asked for.
+func (in task) take(ctx context.Context, side *pgxpool.Pool) error {
 	for open := in.Gate == ""; !open; {
 		if err := side.QueryRow(ctx, "select exists (select from gate where name = $1)", in.Gate).Scan(&open); err != nil {
 			return err
@@ -67,6 +98,15 @@ func (in task) do(ctx context.Context, side *pgxpool.Pool) error {
 			return err
 		}
 	}
+	end := time.Now().Add(time.Duration(in.Spin) * time.Millisecond)
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for time.Now().Before(end) && ctx.Err() == nil {
+			}
+		})
+	}
+	group.Wait()
 	return pause(ctx, time.Duration(in.Millis)*time.Millisecond)
 }
 
@@ -89,7 +129,9 @@ func newJobBed(t *testing.T) *bed {
 		create table made (n bigint);
 		create index on made (n);
 		create table sent (key text primary key);
-		create table wanted (n bigint, job text, outside boolean, cancel boolean);
+		create table heard (n bigint, at timestamptz default clock_timestamp());
+		create table wanted (n bigint, job text, outside boolean, cancel boolean, ends text default 'SUCCEEDED');
+		create index on wanted (job);
 		create table touched (job text, was text, is_now text);
 		create function touch() returns trigger language plpgsql as $$ begin insert into public.touched values (old.id, old::text, new::text); return null; end $$;
 		create trigger touch after update on pgmill.job for each row when (old.state <> 'PENDING') execute function touch()`)
@@ -98,9 +140,10 @@ func newJobBed(t *testing.T) *bed {
 
 var inside, outside = step{Topic: "job.t.inside"}, step{Topic: "job.t.outside", Outside: true}
 
-// sqlOrder submits a job and notes that it is wanted, in one statement.
+// sqlOrder submits a job and notes that it is wanted, unless there is one of its unique
+// key, in one statement.
 const sqlOrder = `with job as materialized (select mill.submit_job($2, $3::text::jsonb || jsonb_build_object('n', $1::bigint), $4::text::jsonb) as id)
-	insert into wanted select $1, id, $5, $6 from job`
+	insert into wanted select $1, id, $5, $6 from job where not exists (select from wanted w where w.job = job.id)`
 
 func (b *bed) order(n int, s step, in, options string) {
 	b.Helper()
@@ -117,7 +160,7 @@ func (b *bed) allOnce() {
 			from wanted w left join pgmill.job j on j.id = w.job
 			cross join lateral (select count(*) as n from made where n = w.n) m
 			cross join lateral (select exists (select from sent where key = w.job) as is) s
-			where (j.state = 'SUCCEEDED' or j.state = 'CANCELLED' and w.cancel) is not true
+			where (j.state = w.ends or j.state = 'CANCELLED' and w.cancel) is not true
 			   or m.n <> (j.state = 'SUCCEEDED' and not w.outside)::int
 			   or j.state = 'SUCCEEDED' and w.outside and not s.is`,
 		"never ordered": `select j.id from pgmill.job j where not exists (select from wanted w where w.job = j.id)`,

@@ -1,6 +1,6 @@
 //go:build failpoints
 
-package subscription
+package failpoint
 
 import (
 	"os"
@@ -11,19 +11,19 @@ import (
 )
 
 var (
-	failHits atomic.Int64
-	failPlan = os.Getenv("PGMILL_FAILPOINT") // read once: a host refuses settings it does not know
+	hits atomic.Int64
+	plan = os.Getenv("PGMILL_FAILPOINT") // read once: a host refuses settings it does not know
 )
 
-// failpoint ends or stops the process at a named place, as PGMILL_FAILPOINT says:
+// At ends or stops the process at a named place, as PGMILL_FAILPOINT says:
 // "name=kill" or "name=stop", with ":N" for the N-th time it is reached.
-func failpoint(name string) {
-	where, how, ok := strings.Cut(failPlan, "=")
+func At(name string) {
+	where, how, ok := strings.Cut(plan, "=")
 	if !ok || where != name {
 		return
 	}
 	how, nth, counted := strings.Cut(how, ":")
-	if n, _ := strconv.ParseInt(nth, 10, 64); counted && failHits.Add(1) != n {
+	if n, _ := strconv.ParseInt(nth, 10, 64); counted && hits.Add(1) != n {
 		return
 	}
 	switch how {
