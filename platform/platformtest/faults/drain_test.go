@@ -95,3 +95,85 @@ func TestF46RollingRestartsBurnNoAttempts(t *testing.T) {
 		t.Errorf("%d shards were marked by a clean stop", got)
 	}
 }
+
+// F46 for jobs: what does not end within the grace, and what was fetched and has not begun,
+// is handed back without a failed attempt, and another host has it within two seconds.
+func TestF46SIGTERMHandsJobsBack(t *testing.T) {
+	t.Parallel()
+	const grace, each = 2 * time.Second, 20
+	const long = `{"millis": 50000, "once": true}`
+	b := newJobBed(t)
+	in, out := inside, outside
+	in.Attempts, out.Attempts = 1, 1
+	o := hostOptions{Steps: []step{in, out}, Args: []string{fmt.Sprint("--grace=", grace)}}
+	few := o
+	few.Args = append(few.Args, "--max-conns=1")
+	h1 := b.start(few)
+	b.order(0, in, long, `{}`) // has the one connection that the others of its topic need
+	b.wait("select count(*) = 1 from did")
+	for i := 1; i <= each; i++ {
+		b.order(i, out, long, `{}`)
+		b.order(each+i, in, `{}`, `{}`)
+		b.order(2*each+i, out, `{"gate": "short"}`, `{}`)
+	}
+	b.wait("select count(*) = $1 from pgmill.river_job where state = 'running'", 1+3*each)
+	b.wait("select count(*) = $1 from did", 1+2*each)
+	h2 := b.start(o)
+	h1.signal(syscall.SIGTERM)
+	began := time.Now()
+	b.exec("insert into gate values ('short')")
+	if code := h1.ended(grace + 5*time.Second); code != 0 {
+		t.Errorf("exit code %d; want 0:\n%s", code, h1.out.tail(20))
+	}
+	if took := time.Since(began); took > grace+2*time.Second {
+		t.Errorf("it took %v to end; want at most %v", took, grace+2*time.Second)
+	}
+	left := ask[time.Time](b, "select clock_timestamp()")
+	b.endedJobs()
+	b.allOnce()
+	if got := b.list("select format('%s with attempt %s by %s', count(*), attempt, case instance when $1 then 'the first' when $2 then 'the second' end) from pgmill.job group by attempt, instance order by 1", h1.ID, h2.ID); got != "20 with attempt 1 by the first\n41 with attempt 1 by the second" {
+		t.Errorf("they were done\n%s", got)
+	}
+	if again := ask[float64](b, "select extract(epoch from max(started_at) - $1)::float8 from pgmill.job", left); again > 2 {
+		t.Errorf("the last started elsewhere %.2f s after the end; want within 2 s", again)
+	}
+	if got := ask[int](b, "select count(*) from pgmill.job_attempt"); got != 0 {
+		t.Errorf("%d attempts were burnt", got)
+	}
+	if got := ask[int](b, "select count(*) from did where n > $1", 2*each); got != each {
+		t.Errorf("the %d short ones were begun %d times", each, got)
+	}
+}
+
+// F46: a rolling deploy of two hosts under jobs of one attempt, with a grace that is too
+// short for some of them, strands none and burns none.
+func TestF46RollingDeployStrandsNoJob(t *testing.T) {
+	t.Parallel()
+	b := newJobBed(t)
+	rounds, each := 4, 100
+	if soaking() {
+		rounds, each = 40, 1000
+	}
+	steps := []step{inside, outside}
+	for i := range steps {
+		steps[i].Attempts = 1
+	}
+	o := hostOptions{Steps: steps, Args: []string{"--grace=1s"}}
+	hosts := []*proc{b.start(o), b.start(o)}
+	for i := range rounds {
+		for j := range each {
+			b.order(i*each+j, steps[j%2], fmt.Sprintf(`{"millis": %d}`, []int{1500, 20 * j % 600}[min(1, j%10)]), `{}`)
+		}
+		b.wait("select count(*) >= $1 from did", i*each+each/2)
+		hosts[i%2].signal(syscall.SIGTERM)
+		if code := hosts[i%2].ended(15 * time.Second); code != 0 {
+			t.Errorf("exit code %d; want 0:\n%s", code, hosts[i%2].out.tail(20))
+		}
+		hosts[i%2] = b.start(o)
+	}
+	b.endedJobs()
+	b.allOnce()
+	if got := b.list("select format('%s of %s', count(*), reason) from pgmill.job_attempt group by reason"); got != "" {
+		t.Errorf("attempts were burnt:\n%s", got)
+	}
+}
