@@ -150,6 +150,23 @@ func TestPreviewOfManyRows(t *testing.T) {
 	}
 }
 
+// N82: a job that has not ended stays, with all that is noted of it, whatever its age.
+func TestAJobThatHasNotEndedStays(t *testing.T) {
+	t.Parallel()
+	pool := platformtest.DB(t)
+	states := []string{"PENDING", "APPROVAL_REQUIRED", "SUCCEEDED", "FAILED", "CANCELLED", "TIMEOUT", "DENIED"}
+	must(t, pool, `insert into pgmill.job (id, topic, state, trace_id, updated_at) select s || i, 'job.x', s, 't', now() - interval '9 years' from unnest($1::text[]) s, generate_series(0, 1) i`, states)
+	must(t, pool, `insert into pgmill.job_attempt (job, attempt, reason) select id, 1, 'x.y' from pgmill.job where id like '%1'`)
+	must(t, pool, `insert into pgmill.job_progress (job, percent) select id, 50 from pgmill.job where id like '%1'`)
+	e, _ := engine(t, pool, nil, cleanup.Builtin()...)
+	clean(t, e)
+	if got, want := ask[string](t, pool, `select (select string_agg(id, ' ' order by id) from pgmill.job) || ', ' || (select count(*) from pgmill.job_attempt) || ', ' || (select count(*) from pgmill.job_progress)`),
+		"APPROVAL_REQUIRED0 APPROVAL_REQUIRED1 PENDING0 PENDING1, 2, 2"; got != want {
+		t.Errorf("left are %s; want %s", got, want)
+	}
+	must(t, pool, `delete from pgmill.job`) // they wait nowhere
+}
+
 // N82: one cleaner at a time, by class and scope; a row that somebody has locked is
 // passed over, and waits for nobody.
 func TestCleanWaitsForNobody(t *testing.T) {
@@ -263,8 +280,14 @@ func TestHostRunsCleanups(t *testing.T) {
 	}
 	_, as := pgtest.Role(t, dsn, "pgmill_runtime")
 	w := platformtest.HostWith(t, &host.Worker{Database: as, Registry: reg, Poll: 50 * time.Millisecond, Retention: map[string]time.Duration{"idempotency_keys": 10 * 24 * time.Hour}})
-	if got := ask[string](t, pool, `select concat_ws(' ', rows > 1000, blocked_by) from mill.retention_preview where scope = 'org:a'`); got != "t" {
-		t.Errorf("preview of the organization: %s, want more than 1000 rows and nothing that blocks", got)
+	for _, step := range []struct{ sql, want string }{
+		{`select mill.pause_schedule('pgmill.clean_org_keys', 'test')`, "t paused"},
+		{`select mill.resume_schedule('pgmill.clean_org_keys', 'test')`, "t"},
+	} {
+		must(t, pool, step.sql)
+		if got := ask[string](t, pool, `select concat_ws(' ', rows > 1000, blocked_by) from mill.retention_preview where scope = 'org:a'`); got != step.want {
+			t.Errorf("after %s: preview of the organization: %q, want %q", step.sql, got, step.want)
+		}
 	}
 	if got := ask[string](t, pool, `select string_agg(kind || ' ' || live_hosts, ', ') from mill.functions where name = 'pgmill.clean_org_keys'`); got != "cleanup 1" {
 		t.Errorf("mill.functions: %s", got)

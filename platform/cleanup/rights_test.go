@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/pgmill/pgmill/platform"
@@ -99,60 +101,144 @@ func TestBuiltinsAreClasses(t *testing.T) {
 	}
 }
 
-// N78, N81, N82: whatever rows there are and whatever a rule says, a clean-up deletes
-// exactly what is terminal, old enough and of its scope; nothing canonical changes.
+// N78, N81, N82: whatever rows there are and whatever rules say, clean-ups delete exactly
+// what is terminal, old enough and of their scope; nothing canonical changes, and a job
+// that has not ended is there whatever its age.
 func TestCleanupsDeleteNothingElse(t *testing.T) {
 	t.Parallel()
 	pool := platformtest.DB(t)
 	emit(t, pool, 5)
 	subscribe(t, pool, "t.one")
-	scopes := []string{"install", "provider", "org:a", "org:b"}
+	none := func() {
+		b := &pgx.Batch{}
+		for _, table := range []string{"event_key", "instance", "instance_function", "river_job", "job", "job_attempt", "job_progress", "dead_letter", "blob", "job_key"} {
+			b.Queue("delete from pgmill." + table)
+		}
+		send(t, pool, b)
+	}
+	defer none()
 	const canonical = `select md5(string_agg(x, '|')) from (
 		select e::text as x from pgmill.event e union all select l::text from pgmill.log l union all select c::text from pgmill.cursor c
-		union all select a::text from pgmill.audit a union all select s::text from pgmill.shard s union all select j::text from pgmill.river_job j order by 1) q`
+		union all select a::text from pgmill.audit a union all select s::text from pgmill.shard s union all select j::text from pgmill.river_job j
+		union all select j::text from pgmill.job j where state in ('PENDING', 'APPROVAL_REQUIRED') order by 1) q`
 	deadline := time.Now().Add(5 * time.Second)
 	rapid.Check(t, func(r *rapid.T) {
 		if time.Now().After(deadline) {
 			return // what was tried by then must do
 		}
-		must(t, pool, `truncate pgmill.event_key, pgmill.instance, pgmill.instance_function; delete from pgmill.river_job`)
-		for i := range rapid.IntRange(0, 12).Draw(r, "keys") {
-			must(t, pool, `insert into pgmill.event_key (scope, type, key, event_id, body, at) values ($1, 't', $2, 1, '', now() - $3 * interval '1 hour')`,
-				rapid.SampledFrom(scopes).Draw(r, "scope"), fmt.Sprint(i), rapid.IntRange(0, 24*20).Draw(r, "age")+0)
-		}
-		for i := range rapid.IntRange(0, 8).Draw(r, "instances") {
-			id := fmt.Sprint("i", i)
-			must(t, pool, `insert into pgmill.instance (kind, id, ttl, since, last_seen, scope) values ('worker', $1, '10 s', now() - interval '20 days', now() - $2 * interval '1 hour', $3)`,
-				id, rapid.IntRange(0, 24*20).Draw(r, "seen"), rapid.SampledFrom(scopes[:2]).Draw(r, "scope"))
-			if rapid.Bool().Draw(r, "functions") {
-				must(t, pool, `insert into pgmill.instance_function values ($1, 't.one'), ($1, 't.two')`, id)
-			}
-			if rapid.Bool().Draw(r, "claims") {
-				must(t, pool, `insert into pgmill.river_job (args, kind, queue, max_attempts, state, attempted_by, attempted_at) values ('{}', 'k', 'subscription', 1, 'running', array[$1], now())`, id)
-			}
-		}
 		days := rapid.IntRange(7, 15).Draw(r, "keep")
-		scope := rapid.SampledFrom(append(scopes, "org:*")).Draw(r, "of")
-		c := platform.Cleanup{Name: "t.clean", Scope: platform.Scope(scope), Rule: platform.Rule{Class: "idempotency_keys", Keep: time.Duration(days) * 24 * time.Hour, Batch: rapid.IntRange(1, 4).Draw(r, "batch")}}
-		if scope == "install" || scope == "provider" {
-			c.Rule.Class = rapid.SampledFrom([]string{"idempotency_keys", "instances"}).Draw(r, "class")
+		scope := rapid.SampledFrom([]string{"install", "provider", "org:a", "org:*"}).Draw(r, "of")
+		var cleanups []platform.Cleanup
+		var classes []string
+		for i, class := range []string{"idempotency_keys", "jobs", "dead_letters", "blobs", "job_keys", "instances"} { // jobs while their dead letters are there
+			if class == "instances" && strings.HasPrefix(scope, "org:") || rapid.IntRange(0, 3).Draw(r, class) == 0 {
+				continue
+			}
+			classes = append(classes, class)
+			cleanups = append(cleanups, platform.Cleanup{Name: fmt.Sprint("t.clean", i), Scope: platform.Scope(scope),
+				Rule: platform.Rule{Class: class, Keep: time.Duration(days) * 24 * time.Hour, Batch: rapid.IntRange(1, 5).Draw(r, "batch")}})
 		}
-		// What ought to be left, said without the classes.
-		keyGoes := fmt.Sprintf(`(scope = '%[1]s' or '%[1]s' = 'org:*' and scope like 'org:%%') and at < now() - interval '%[2]d days 1 hour' and '%[3]s' = 'idempotency_keys'`, scope, days, c.Rule.Class)
-		instanceGoes := fmt.Sprintf(`scope = '%s' and last_seen < now() - interval '%d days' and '%s' = 'instances' and not exists (select from pgmill.river_job j where attempted_by = array[i.id])`, scope, days, c.Rule.Class)
-		want := ask[string](t, pool, fmt.Sprintf(`select concat_ws(' ', (select string_agg(key, ',' order by key) from pgmill.event_key where not (%s)),
-			(select string_agg(id, ',' order by id) from pgmill.instance i where not (%s)),
-			(select count(*) from pgmill.instance_function f where not exists (select from pgmill.instance i where i.id = f.instance and %s)))`, keyGoes, instanceGoes, instanceGoes))
+		none()
+		send(t, pool, leftovers(r, scope, days))
+		want := ask[string](t, pool, left(scope, days, classes...))
 		before := ask[string](t, pool, canonical)
-		e, _ := engine(t, pool, nil, c)
+		e, _ := engine(t, pool, nil, cleanups...)
 		clean(t, e)
-		got := ask[string](t, pool, `select concat_ws(' ', (select string_agg(key, ',' order by key) from pgmill.event_key), (select string_agg(id, ',' order by id) from pgmill.instance), (select count(*) from pgmill.instance_function))`)
-		if got != want {
-			r.Fatalf("scope %s, class %s, %d days: left %q, want %q", scope, c.Rule.Class, days, got, want)
+		if got := ask[string](t, pool, left("", 0)); got != want {
+			r.Fatalf("scope %s, classes %v, %d days: left\n%s, want\n%s", scope, classes, days, got, want)
 		}
 		if after := ask[string](t, pool, canonical); after != before {
 			r.Fatal("something canonical changed")
 		}
 	})
-	must(t, pool, `delete from pgmill.river_job`)
+}
+
+func send(t *testing.T, pool *pgxpool.Pool, b *pgx.Batch) {
+	t.Helper()
+	if err := pool.SendBatch(t.Context(), b).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leftovers are rows of every class's tables, of any scope and state, up to 20 days old;
+// many are of the scope that is cleaned, and about as old as what goes.
+func leftovers(r *rapid.T, cleaned string, days int) *pgx.Batch {
+	b := &pgx.Batch{}
+	scopes := []string{"install", "provider", "org:a", "org:b"}
+	scope := func(of []string) string {
+		if slices.Contains(of, cleaned) && rapid.Bool().Draw(r, "cleaned") {
+			return cleaned
+		}
+		return rapid.SampledFrom(of).Draw(r, "scope")
+	}
+	hours := func() int {
+		if rapid.Bool().Draw(r, "near") {
+			return 24*days + rapid.IntRange(-2, 2).Draw(r, "after")
+		}
+		return rapid.IntRange(0, 24*20).Draw(r, "age")
+	}
+	for i := range rapid.IntRange(0, 8).Draw(r, "keys") {
+		b.Queue(`insert into pgmill.event_key (scope, type, key, event_id, body, at) values ($1, 't', $2, 1, '', now() - $3 * interval '1 hour')`, scope(scopes), fmt.Sprint(i), hours())
+		b.Queue(`insert into pgmill.job_key (scope, key, job, body, at) values ($1, $2, 'j0', '', now() - $3 * interval '1 hour')`, scope(scopes), fmt.Sprint(i), hours())
+		b.Queue(`insert into pgmill.blob (id, kind, scope, content_type, size, sha256, expires_at, bytes) values ('art' || $2, 'art', $1, 'x/y', 0, '', now() - $3 * interval '1 hour', '')`,
+			scope(scopes), fmt.Sprint(i), hours())
+	}
+	for i := range rapid.IntRange(0, 6).Draw(r, "instances") {
+		id := fmt.Sprint("i", i)
+		b.Queue(`insert into pgmill.instance (kind, id, ttl, since, last_seen, scope) values ('worker', $1, '10 s', now() - interval '20 days', now() - $2 * interval '1 hour', $3)`, id, hours(), scope(scopes[:2]))
+		if rapid.Bool().Draw(r, "functions") {
+			b.Queue(`insert into pgmill.instance_function values ($1, 't.one'), ($1, 't.two')`, id)
+		}
+		if rapid.Bool().Draw(r, "claims") {
+			b.Queue(`insert into pgmill.river_job (args, kind, queue, max_attempts, state, attempted_by, attempted_at) values ('{}', 'k', 'subscription', 1, 'running', array[$1], now())`, id)
+		}
+	}
+	for i := range rapid.IntRange(0, 12).Draw(r, "jobs") {
+		id, of := fmt.Sprint("j", i), scope(scopes)
+		state := rapid.SampledFrom([]string{"PENDING", "APPROVAL_REQUIRED", "SUCCEEDED", "FAILED", "CANCELLED", "TIMEOUT", "DENIED"}).Draw(r, "state")
+		b.Queue(`insert into pgmill.job (id, scope, topic, state, trace_id, updated_at) values ($1, $2, 'job.x', $3, 't', now() - $4 * interval '1 hour')`, id, of, state, hours())
+		if rapid.Bool().Draw(r, "attempts") {
+			b.Queue(`insert into pgmill.job_attempt (job, attempt, reason) values ($1, 1, 'x.y'), ($1, 2, 'x.y')`, id)
+		}
+		if rapid.Bool().Draw(r, "progress") {
+			b.Queue(`insert into pgmill.job_progress (job, percent) values ($1, 50)`, id)
+		}
+		switch some := rapid.Bool().Draw(r, "more"); {
+		case some && state == "SUCCEEDED":
+			b.Queue(`update pgmill.job set output_blob = 'of-' || id where id = $1`, id)
+			b.Queue(`insert into pgmill.blob (id, kind, scope, job, content_type, size, sha256, created_at, bytes) values ('of-' || $1, 'res', $2, $1, 'x/y', 0, '', now() - interval '90 days', '')`, id, of)
+		case some && (state == "FAILED" || state == "TIMEOUT" || state == "DENIED"):
+			b.Queue(`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts, died_at) values ($1, $2, 'job.x', $3, 'x.y', 2, now() - $4 * interval '1 hour')`, id, of, state, hours())
+		}
+	}
+	return b
+}
+
+// left asks for what leftovers made and clean-ups of these classes in a scope ought to
+// leave, said without the classes' own words.
+func left(scope string, days int, classes ...string) string {
+	of := func(class, condition string) string {
+		if !slices.Contains(classes, class) {
+			return "false"
+		}
+		return fmt.Sprintf(`(x.scope = '%[1]s' or '%[1]s' = 'org:*' and x.scope like 'org:%%') and `, scope) + strings.ReplaceAll(condition, "$keep", fmt.Sprintf("now() - interval '%d days'", days))
+	}
+	ended := of("jobs", `x.updated_at < $keep and x.state in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'DENIED')`)
+	jobs := ended + ` and not exists (select from pgmill.dead_letter d where d.job = x.id)` // which may be retried
+	gone := of("instances", `x.last_seen < $keep and not exists (select from pgmill.river_job c where c.attempted_by = array[x.id])`)
+	var all []string
+	for _, t := range []struct{ id, table, goes string }{
+		{"key", "event_key", of("idempotency_keys", `x.at < $keep - interval '1 hour'`)},
+		{"key", "job_key", of("job_keys", `x.at < $keep - interval '1 hour'`)},
+		{"job", "dead_letter", of("dead_letters", `x.died_at < $keep`)},
+		{"id", "blob", of("blobs", `x.expires_at < $keep`) + ` or x.job in (select x.id from pgmill.job x where ` + jobs + `)`},
+		{"id", "job", jobs},
+		{"job || '/' || attempt", "job_attempt", `x.job in (select x.id from pgmill.job x where ` + jobs + `)`},
+		{"job", "job_progress", `x.job in (select x.id from pgmill.job x where ` + ended + `)`},
+		{"id", "instance", gone},
+		{"instance || '/' || function", "instance_function", `x.instance in (select x.id from pgmill.instance x where ` + gone + `)`},
+	} {
+		all = append(all, fmt.Sprintf(`select '%[1]s ' || x.%[2]s as row from pgmill.%[1]s x where (%[3]s) is not true`, t.table, t.id, t.goes))
+	}
+	return `select coalesce(string_agg(row, ', ' order by row), '') from (` + strings.Join(all, " union all ") + `) q`
 }
