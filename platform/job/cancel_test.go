@@ -244,3 +244,30 @@ func pgCode(err error) string {
 	}
 	return ""
 }
+
+// F41: an answer that a dying connection takes along is given again, until the host has
+// said that it heard.
+func TestALostAnswerIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := platform.NewRegistry()
+	if err := spec.Add(work("job.lost", func(context.Context, *platform.Attempt) error { return nil })); err != nil {
+		t.Fatal(err)
+	}
+	e := &job.Engine{Steps: platform.Of[platform.StepSpec](spec), Control: w.pool, Instance: w.rescuer()}
+	e.Init()
+	w.put(2, "job.lost", `{}`)
+	if n, err := e.Fetch(t.Context(), 2); n != 2 || err != nil {
+		t.Fatalf("fetched %d, %v", n, err)
+	}
+	w.exec(`select mill.cancel(min(id)) from mill.jobs where state = 'RUNNING'`)
+	w.exec(`select pgmill.cancelled_jobs('me', '{}')`) // whose answer never came
+	for question, left := range []int64{1, 0, 0} {
+		if err := e.Cancelled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := ask[int64](w, `select count(*) from pgmill.job_cancel`); n != left || e.Ended() != 1 {
+			t.Errorf("after question %d %d are cancelled here and %d still told; want 1 and %d", question+1, e.Ended(), n, left)
+		}
+	}
+}

@@ -48,6 +48,7 @@ type Engine struct {
 	mu      sync.Mutex
 	tasks   map[int64]*task // claims fetched and not yet settled
 	early   map[int64]bool  // cancelled before their fetch had come back
+	heard   []int64         // cancelled, by the last answer: the next question says so
 }
 
 // Observe hears what happens; each field may be nil.
@@ -184,17 +185,22 @@ func (e *Engine) Running() int {
 // Any reports whether there are steps here at all.
 func (e *Engine) Any() bool { return len(e.steps) > 0 }
 
-// Cancelled ends the contexts of jobs that somebody cancelled.
+// Cancelled ends the contexts of jobs that somebody cancelled. An answer that is lost on
+// its way is given again: what came is said at the next question.
 func (e *Engine) Cancelled(ctx context.Context) error {
 	if e.Running() == 0 {
 		return nil
 	}
-	ids, err := db.New(e.Control).JobsCancelled(ctx, e.Instance)
+	e.mu.Lock()
+	heard := e.heard
+	e.mu.Unlock()
+	ids, err := db.New(e.Control).JobsCancelled(ctx, db.JobsCancelledParams{Me: e.Instance, Heard: heard})
 	if err != nil {
 		return fmt.Errorf("look for cancelled jobs: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.heard = ids
 	for _, id := range ids {
 		t := e.tasks[id]
 		if t == nil {

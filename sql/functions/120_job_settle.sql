@@ -221,7 +221,20 @@ begin
   return state;
 end $$;
 
--- The claims of this instance whose jobs were cancelled; each is told once.
+-- The claims of this instance whose jobs were cancelled; each is told until the next
+-- question says that it was heard, for a connection may die with the answer.
+create or replace function pgmill.cancelled_jobs(me text, heard bigint[]) returns setof bigint
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+begin
+  if cardinality(heard) > 0 then
+    delete from pgmill.job_cancel c where c.claim = any (heard) and c.instance = me;
+  end if;
+  return query select c.claim from pgmill.job_cancel c where c.instance = me;
+end $$;
+
+-- For hosts from before that.
 create or replace function pgmill.cancelled_jobs(me text) returns setof bigint
 language sql volatile
 as $$ delete from pgmill.job_cancel c where c.instance = me returning c.claim $$;

@@ -13,7 +13,7 @@ select e.claim::bigint as claim, e.state::text as state
 from pgmill.end_claims(@claims::bigint[], sqlc.narg('outcomes')::text[], @reasons::text[], @finals::boolean[], @outputs::jsonb[], @rests_ms::bigint[]) e;
 
 -- name: JobsCancelled :many
-select c::bigint as claim from pgmill.cancelled_jobs(@me) c;
+select c::bigint as claim from pgmill.cancelled_jobs(@me, @heard::bigint[]) c;
 
 -- name: JobLate :exec
 select pgmill.late_result(@job, @attempt::int, @me);

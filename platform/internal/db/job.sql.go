@@ -152,11 +152,16 @@ func (q *Queries) JobsAdmit(ctx context.Context, arg JobsAdmitParams) ([]JobsAdm
 }
 
 const jobsCancelled = `-- name: JobsCancelled :many
-select c::bigint as claim from pgmill.cancelled_jobs($1) c
+select c::bigint as claim from pgmill.cancelled_jobs($1, $2::bigint[]) c
 `
 
-func (q *Queries) JobsCancelled(ctx context.Context, me string) ([]int64, error) {
-	rows, err := q.db.Query(ctx, jobsCancelled, me)
+type JobsCancelledParams struct {
+	Me    string
+	Heard []int64
+}
+
+func (q *Queries) JobsCancelled(ctx context.Context, arg JobsCancelledParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, jobsCancelled, arg.Me, arg.Heard)
 	if err != nil {
 		return nil, err
 	}
