@@ -11,11 +11,11 @@ import (
 	"github.com/pgmill/pgmill/platform/pg"
 )
 
-// lagEvery is how often the lag of this host's subscriptions is put in the metrics.
+// lagEvery is how often what the database knows is put in the metrics.
 const lagEvery = 5 * time.Second
 
-// watchLag keeps pgmill_subscription_lag_events current until ctx ends. What it
-// cannot read it leaves as it was; /readyz says that the database is away.
+// watchLag keeps pgmill_subscription_lag_events and pgmill_dead_letters_last_hour current
+// until ctx ends. What it cannot read it leaves as it was; /readyz says that the database is away.
 func (w *Worker) watchLag(ctx context.Context, pool *pgxpool.Pool) error {
 	var names []string
 	for _, s := range platform.Of[platform.Subscription](w.Registry) {
@@ -28,6 +28,7 @@ func (w *Worker) watchLag(ctx context.Context, pool *pgxpool.Pool) error {
 			return nil
 		case <-time.After(lagEvery):
 		}
+		w.watchDead(ctx, pool)
 		rows, err := pool.Query(ctx, sqlBehind, names)
 		if err != nil {
 			continue
@@ -53,6 +54,26 @@ func (w *Worker) watchLag(ctx context.Context, pool *pgxpool.Pool) error {
 		behind = still
 	}
 }
+
+// watchDead counts the dead letters of the last hour.
+func (w *Worker) watchDead(ctx context.Context, pool *pgxpool.Pool) {
+	rows, err := pool.Query(ctx, sqlDead)
+	if err != nil {
+		return
+	}
+	counts := map[string]int64{}
+	var state string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&state, &n}, func() error { counts[state] = n; return nil }); err == nil {
+		w.metrics.DeadLetters(counts)
+	}
+}
+
+// sqlDead reads the newest by the index dead_letter_died.
+const sqlDead = `
+	select lower(d.state), count(*)
+	  from (select l.state from pgmill.dead_letter l where l.died_at > now() - interval '1 hour' order by l.died_at desc limit 10000) d
+	 group by 1`
 
 // sqlBehind leaves out whoever has no lag, first of all the dormant: thousands, where
 // there are thousands of schedules.

@@ -25,6 +25,20 @@ func TestLagComesAndGoes(t *testing.T) {
 	host.exits(exitOK, 15*time.Second)
 }
 
+// C41: a job that no host has settled is in the metrics, too, when it ends without success.
+func TestDeadLettersAreInTheMetrics(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	conn := connected(t, dsn)
+	host := start(t, withFunctions(t, "a.one"), []string{"DATABASE_URL=" + dsn}, "worker")
+	host.becomes(200, "")
+	pgtest.Exec(t, conn, `select mill.submit_job('job.nobodys', options => '{"max_queue_wait_ms":1}'), mill.submit_job('job.outside')`)
+	pgtest.Exec(t, conn, `select mill.fail_job(job_id, token, 't.bad', false) from mill.claim_jobs('w1', '{job.outside}')`)
+	host.shows(`pgmill_dead_letters_last_hour{state="timeout"} 1`, `pgmill_dead_letters_last_hour{state="failed"} 1`)
+	host.signal()
+	host.exits(exitOK, 15*time.Second)
+}
+
 // shows waits until these lines are in the metrics.
 func (r *running) shows(lines ...string) {
 	r.t.Helper()

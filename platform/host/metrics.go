@@ -21,7 +21,7 @@ type metrics struct {
 	claims, listen                                                                               prometheus.Gauge
 	handlerTime                                                                                  prometheus.Histogram
 
-	cleanedAt map[string]prometheus.Gauge
+	cleanedAt, dead map[string]prometheus.Gauge
 
 	// Lag is pgmill_subscription_lag_events by subscription.
 	Lag *prometheus.GaugeVec
@@ -59,6 +59,7 @@ func newMetrics(reg *platform.Registry) *metrics {
 	m.parked = f.counter("events_parked_total", "Events set aside after their last attempt.")
 	m.held = f.counter("shards_held_total", "Shards stopped at an event after its last attempt.")
 	m.jobs = f.counters("job_attempts_total", "Attempts at jobs that were settled by this host, by what became of the job; pending: it comes again.", "state", "succeeded", "failed", "timeout", "denied", "pending")
+	m.dead = f.gauges("dead_letters_last_hour", "Jobs that ended without success in the last hour, whoever ended them: any host, a worker, a rescue, a deadline. All hosts show the same; counted to 10000.", "state", "failed", "timeout", "denied")
 	m.ticks = f.counter("ticks_emitted_total", "Ticks of schedules emitted by this host.")
 	cleanups := cleanupKeys(reg)
 	m.cleaned = f.counters("cleanup_rows_total", "Rows that clean-ups deleted.", "class", cleanups...)

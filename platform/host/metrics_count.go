@@ -84,6 +84,13 @@ func (m *metrics) RowsCleaned(key string, rows int) { m.cleaned[key].Add(float64
 // CleanupDone notes that a clean-up's tick went well.
 func (m *metrics) CleanupDone(key string) { m.cleanedAt[key].SetToCurrentTime() }
 
+// DeadLetters sets how many jobs ended without success lately, by state.
+func (m *metrics) DeadLetters(counts map[string]int64) {
+	for state, g := range m.dead {
+		g.Set(float64(counts[state]))
+	}
+}
+
 // JobEnded counts a settled attempt of a job.
 func (m *metrics) JobEnded(_, state string, took time.Duration) {
 	m.jobs.count(strings.ToLower(state), "failed")

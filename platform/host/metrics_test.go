@@ -41,6 +41,7 @@ func TestEverySeriesIsZeroFromTheStart(t *testing.T) {
 		"claims_returned_total", "stale_writer_rejected_total", "batches_total outcome=ok", "batches_total outcome=failed", "batches_total outcome=lost",
 		"events_handled_total", "events_failed_total reason=panic", "events_failed_total reason=author", "events_parked_total", "shards_held_total",
 		"lease_renewals_total outcome=ok", "lease_renewals_total outcome=failed", "lease_renewals_total outcome=broken", "listen_up",
+		"dead_letters_last_hour state=failed", "dead_letters_last_hour state=timeout", "dead_letters_last_hour state=denied",
 		"listen_reconnects_total", "subscription_lag_events subscription=a.one", "handler_seconds",
 	} {
 		if v, ok := got["pgmill_"+name]; !ok || v != 0 {
@@ -81,6 +82,7 @@ func TestCountingMakesNoNewSeries(t *testing.T) {
 	m.ListenReconnected()
 	m.HandlerTook(time.Millisecond)
 	m.LagOf("a.one", 7)
+	m.DeadLetters(map[string]int64{"timeout": 3, "what": 1})
 	after := samples(t, m)
 	for name := range after {
 		if _, ok := before[name]; !ok && strings.HasPrefix(name, "pgmill_") {
@@ -90,7 +92,7 @@ func TestCountingMakesNoNewSeries(t *testing.T) {
 	for name, want := range map[string]float64{
 		"events_advanced_total": 2, "looks_total outcome=empty": 1, "looks_total outcome=busy": 1, "claims_held": 4, "events_handled_total": 5,
 		"events_failed_total reason=author": 2, "events_failed_total reason=panic": 1, "subscription_lag_events subscription=a.one": 7,
-		"handler_seconds": 1, "listen_up": 1,
+		"handler_seconds": 1, "listen_up": 1, "dead_letters_last_hour state=failed": 0, "dead_letters_last_hour state=timeout": 3,
 	} {
 		if after["pgmill_"+name] != want {
 			t.Errorf("pgmill_%s = %v, want %v", name, after["pgmill_"+name], want)

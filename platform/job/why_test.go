@@ -46,3 +46,30 @@ func TestWhyAJobWaits(t *testing.T) {
 		}
 	}
 }
+
+// C41: mill.health has what stopped moving and what ended without success lately.
+func TestHealthOfJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	health := func() string {
+		t.Helper()
+		return ask[string](w, `select concat_ws(' ', status, reasons, counts) from mill.health where component = 'jobs'`)
+	}
+	if got := health(); got != `ok {} {"overdue": 0, "dead_letters_last_hour": 0}` {
+		t.Errorf("at first: %s", got)
+	}
+	for range 2 {
+		id := w.submit("job.h", `{}`, `{}`)
+		_, token := w.claimed("job.h")
+		w.exec(`select mill.fail_job($1, $2, 't.bad', false)`, id, token)
+	}
+	w.exec(`update pgmill.dead_letter set died_at = now() - interval '61 minutes' where job = (select min(job) from pgmill.dead_letter)`)
+	if got := health(); got != `ok {dead_letters} {"overdue": 0, "dead_letters_last_hour": 1}` {
+		t.Errorf("with a dead letter: %s", got)
+	}
+	id := w.submit("job.h", `{}`, `{"delay_ms":1}`)
+	w.exec(`update pgmill.job_waiting set due_at = now() - interval '31 s' where job = $1`, id)
+	if got := health(); got != `degraded {overdue,dead_letters} {"overdue": 1, "dead_letters_last_hour": 1}` {
+		t.Errorf("with a job that nobody promotes: %s", got)
+	}
+}

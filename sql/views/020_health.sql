@@ -49,6 +49,11 @@ with sub as (
          (select count(*) from pgmill.schedule d join pgmill.function u on u.name = d.name and u.kind = 'schedule' where d.paused_at is not null) as paused,
          (select count(distinct s.subscription) from pgmill.shard s join pgmill.function u on u.name = s.subscription and u.kind = 'schedule'
            where s.held_at is not null) as held
+), job as (
+  -- Dead letters are a job's own doing; what is due and does not move is the hosts'. By the
+  -- indexes dead_letter_died and job_waiting_due.
+  select (select count(*) from (select from pgmill.dead_letter d where d.died_at > now() - interval '1 hour' order by d.died_at desc limit 10000) x) as dead,
+         (select count(*) from (select from pgmill.job_waiting w where w.due_at < now() - interval '30 seconds' order by w.due_at limit 1000) x) as overdue
 ), net as (
   select exists (select from pgmill.log_default) as used
 ), bell as (
@@ -74,6 +79,11 @@ select 'schedules', case when overdue + held + cardinality(broken) > 0 then 'deg
        jsonb_build_object('schedules', known, 'overdue', overdue, 'held', held, 'paused', paused), now()
   from sched
 union all
+select 'jobs', case when overdue > 0 then 'degraded' else 'ok' end,
+       array_remove(array[case when overdue > 0 then 'overdue' end, case when dead > 0 then 'dead_letters' end], null),
+       jsonb_build_object('dead_letters_last_hour', dead, 'overdue', overdue), now()
+  from job
+union all
 select 'workers', case when live = 0 or stranded > 0 then 'degraded' else 'ok' end,
        array_remove(array[case when live = 0 then 'no_live_host' end, case when stranded > 0 then 'host_lost' end, case when deaf then 'listen_unavailable' end], null),
        jsonb_build_object('live', live, 'known', known, 'stranded_claims', stranded), now()
@@ -93,4 +103,4 @@ select 'bell', case when used >= 0.1 then 'degraded' else 'ok' end,
        case when used >= 0.1 then array['notify_queue_filling'] else '{}' end,
        jsonb_build_object('queue_usage', round(used::numeric, 3)), now()
   from bell;
-comment on view mill.health is 'Status and reason codes by component: subscriptions, schedules, workers, log, vacuum, bell.';
+comment on view mill.health is 'Status and reason codes by component: subscriptions, schedules, jobs, workers, log, vacuum, bell.';
