@@ -15,4 +15,8 @@
 // notes that and emits connector.source.handed_off with pointers, no more; what
 // extraction, indexing and AI make of it is theirs. The subscription
 // connectors.prepare_status counts what was handed over, and ReadPreparation says how far it is.
+//
+// There is no route of HTTP for it yet: a bulk request's 202 with a Location and its
+// asyncOperation (N58) come with the control plane, which has PrepareForAI and ReadPreparation
+// for both.
 package connectors

@@ -36,7 +36,7 @@ type Preparation struct {
 	Stage                               string // queued, running, failed (in part) or done
 	Sources, HandedOff, Failed, Retries int
 	NextRetry                           time.Time       // zero: none waits for its time
-	FailureCode                         platform.Reason // of one that failed; "" means none did
+	FailureCode                         platform.Reason // of one that failed, connectors.job_gone when that is not known any more; "" means none did
 }
 
 // SelectSource selects a source for AI, or not any more; one that has changed is selected
@@ -93,7 +93,10 @@ func handOff(ctx context.Context, tx pgx.Tx, in HandedOff) (out Prepared, err er
 		where p.source = $1 and p.preparation = $2 for update of s, p`, in.Source, in.Preparation).Scan(&instance, &scope, &due)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return out, platform.Fail("connectors.no_source", err)
-	} else if err != nil || !due {
+	} else if err != nil {
+		return out, err
+	} else if !due {
+		_, err = tx.Exec(ctx, `update connectors.preparation_source set skipped_at = clock_timestamp() where source = $1 and preparation = $2 and handed_at is null`, in.Source, in.Preparation)
 		return out, err
 	}
 	if _, err := tx.Exec(ctx, `

@@ -98,13 +98,15 @@ func TestPrepareForAI(t *testing.T) {
 	d.choose(true, "a.pdf") // it has changed
 	third := d.prepare()
 	platformtest.WaitFor(t, d.db, `select handed_off = 1 from connectors.preparations where id = $1`, third)
+	platformtest.WaitFor(t, d.db, `select bool_and(state = 'SUCCEEDED') from mill.jobs where topic = 'job.connectors.prepare'`)
+	pgtest.Exec(t, d.db, `delete from pgmill.job where trace_id = $1`, fmt.Sprintf("connectors.prepare-%d", first)) // as the clean-up does
 	d.stands(first, "files-1 of org:acme: done, 1 of 2, 0 failed , 0 retries")
 
 	const events = `select string_agg(concat_ws(' ', target, scope, data), ', ' order by id) from pgmill.event where type = 'connector.source.handed_off'`
 	if got := pgtest.Ask[string](t, d.db, events); strings.Contains(got, "pdf") || strings.Count(got, "files-1 org:acme {") != 3 {
 		t.Errorf("events are %s", got)
 	}
-	if got := pgtest.Ask[string](t, d.db, `select string_agg(distinct concat_ws(' ', scope, trace_id), ', ') from mill.jobs`); strings.Count(got, "org:acme connectors.prepare-") != 3 {
+	if got := pgtest.Ask[string](t, d.db, `select string_agg(distinct concat_ws(' ', scope, trace_id), ', ') from mill.jobs`); strings.Count(got, "org:acme connectors.prepare-") != 2 {
 		t.Errorf("jobs are %s", got)
 	}
 }
@@ -131,6 +133,8 @@ func TestAPreparationThatFails(t *testing.T) {
 	}
 	fail(false)
 	d.stands(id, "files-1 of org:acme: failed, 0 of 2, 2 failed connectors.gone, 2 retries")
+	pgtest.Exec(t, d.db, `delete from pgmill.job where topic = 'job.connectors.prepare'`) // as the clean-up does
+	d.stands(id, "files-1 of org:acme: failed, 0 of 2, 2 failed connectors.job_gone, 0 retries")
 	if d.prepare() == 0 {
 		t.Error("what failed for good cannot be prepared again")
 	}

@@ -16,4 +16,9 @@
 // this submit in) or rejected (one that was there is in the way, and nothing was made).
 // X-Reason is the gate then, idempotency_key or unique_key. A list without pages (a trace,
 // the counts of dead letters) ends after a thousand items; X-Truncated: true says that it did.
+//
+// Of a submit's fields that speak of tokens and memory (max_input_tokens, max_output_tokens,
+// max_total_tokens, memory_id, …) what was sent is kept, and nothing is put in their place:
+// the defaults (8000, 1024, mem:<job id>), and an actor that follows from the key, are the control
+// plane's to apply. actor_id is the principal where one is named.
 package api
