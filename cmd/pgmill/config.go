@@ -9,7 +9,14 @@ import (
 
 // configCommand is pools or timeouts.
 func (p *program) configCommand(name, short string) *cobra.Command {
-	return group(name, short, p.configGet(name), p.configSet(name))
+	cmd := group(name, short, p.configGet(name), p.configSet(name))
+	if name == "timeouts" {
+		cmd.Long = short + `. A topic's count before what its step declares, and
+reconciler's where both say nothing; what nothing speaks for runs 9000 seconds at most. reconciler may
+have dispatch_timeout_seconds and scan_interval_seconds, as such documents do: they have no
+effect, for no job is dispatched without running and the look is each second.`
+	}
+	return cmd
 }
 
 // configGet prints the document alone, so that it can be changed and set again; -o json

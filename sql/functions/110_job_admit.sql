@@ -341,7 +341,7 @@ begin
           left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
          cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid or oldest <= age(l.mark_xid::xid) as known) k
       )
-      select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, least(j.max_runtime, coalesce(o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*'))), limited
+      select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, least(j.max_runtime, coalesce(o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*'), interval '9000 seconds')), limited
         from claim c
         join pgmill.job j on j.id = c.args ->> 'job'
         left join pgmill.topic t on t.name = c.kind

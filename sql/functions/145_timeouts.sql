@@ -3,7 +3,7 @@
 -- {"topics": {"job.a": {"timeout_seconds": 60, "max_queue_wait_seconds": 600, "max_retries": 2}},
 --  "workflows": {"w": {"child_timeout_seconds": 60, "total_timeout_seconds": 3600, "max_retries": 2}},
 --  "reconciler": {"running_timeout_seconds": 9000, "max_queue_wait_seconds": 3600}}
--- 0 is as if it were not there. Waiting jobs get a new timeout and number of retries at
+-- 0 is as if it were not there; where nothing says how long, it is 9000 seconds. Waiting jobs get a new timeout and number of retries at
 -- their next attempt; how long they may wait is set when they are submitted. A
 -- workflow's are kept for its runs. reconciler may have dispatch_timeout_seconds and
 -- scan_interval_seconds, as such documents do: no job is dispatched without running,
