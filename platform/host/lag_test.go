@@ -1,7 +1,7 @@
 package host
 
 import (
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -39,7 +39,7 @@ func TestDeadLettersAreInTheMetrics(t *testing.T) {
 	host.exits(exitOK, 15*time.Second)
 }
 
-// shows waits until these lines are in the metrics.
+// shows waits until the metrics have lines that match these.
 func (r *running) shows(lines ...string) {
 	r.t.Helper()
 	look := time.NewTicker(50 * time.Millisecond)
@@ -48,7 +48,7 @@ func (r *running) shows(lines ...string) {
 		_, body := r.get("/metrics")
 		all := true
 		for _, line := range lines {
-			all = all && strings.Contains(string(body), line+"\n")
+			all = all && regexp.MustCompile("(?m)^"+line+"$").Match(body)
 		}
 		if all {
 			return

@@ -56,6 +56,30 @@ func TestRetentionOfAProfile(t *testing.T) {
 	}
 }
 
+// What a host's schedules and clean-ups do is in its metrics.
+func TestTicksAndCleanupsAreCounted(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	conn := connected(t, dsn)
+	reg := platform.NewRegistry()
+	for _, f := range []platform.Function{
+		platform.Schedule{Name: "a.tick", Cron: "@every 87600h", Owners: platform.OwnedBy("a"), Handle: func(context.Context, pgx.Tx, platform.Tick) error { return nil }},
+		platform.Cleanup{Name: "a.keys", Cron: "@every 87600h", Rule: platform.Rule{Class: "idempotency_keys", Keep: 7 * 24 * time.Hour}},
+	} {
+		if err := reg.Add(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host := start(t, reg, []string{"DATABASE_URL=" + dsn}, "worker")
+	host.becomes(200, "")
+	host.shows(`pgmill_ticks_emitted_total 0`, `pgmill_cleanup_rows_total{class="idempotency_keys"} 0`, `pgmill_cleanup_last_success_timestamp_seconds{class="idempotency_keys"} 0`)
+	pgtest.Exec(t, conn, `insert into pgmill.event_key (scope, type, key, event_id, body, at) select 'install', 'a.b', i::text, 1, '', now() - interval '8 days' from generate_series(1, 3) i`)
+	pgtest.Exec(t, conn, `update pgmill.schedule set next_at = date_trunc('second', now()), version = version + 1`)
+	host.shows(`pgmill_ticks_emitted_total 2`, `pgmill_cleanup_rows_total{class="idempotency_keys"} 3`, `pgmill_cleanup_last_success_timestamp_seconds{class="idempotency_keys"} [1-9].*`)
+	host.signal()
+	host.exits(exitOK, 15*time.Second)
+}
+
 // Every series of clean-ups is there at 0 from the start.
 func TestCleanupMetrics(t *testing.T) {
 	t.Parallel()
