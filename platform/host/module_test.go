@@ -124,6 +124,24 @@ func TestAModuleThatTheBuildHasNot(t *testing.T) {
 	}
 }
 
+// X10: a host tells of the functions that the database knows and no live host has, and of
+// no other.
+func TestAFunctionThatNoLiveHostHas(t *testing.T) {
+	t.Parallel()
+	dsn := migratedDatabase(t)
+	pgtest.Exec(t, connected(t, dsn), `
+		with host as (insert into pgmill.instance (kind, id, ttl) values ('worker', 'other', '1 h') returning id),
+		     known as (insert into pgmill.function (name, kind, module, listens) values ('gone.one', 'subscription', 'gone', '{}'), ('others.one', 'subscription', 'others', '{}'))
+		insert into pgmill.instance_function select id, 'others.one' from host`)
+	host := start(t, withFunctions(t, "a.one"), []string{"DATABASE_URL=" + dsn}, "worker")
+	if got := host.errs.await(t, `"functions that the database knows and no live host has","functions":"([^"]*)"`); got != "gone.one" {
+		t.Errorf("the host tells of %s", got)
+	}
+	host.becomes(200, "")
+	host.signal()
+	host.exits(exitOK, 15*time.Second)
+}
+
 // A function that names a module which is not registered would run without its role:
 // the host does not start.
 func TestAFunctionOfAModuleThatIsNotRegistered(t *testing.T) {
