@@ -111,6 +111,9 @@ begin
   end if;
 end $$;
 
+-- Lanes are unnested under their own columns' names, without a list of them: a column that
+-- a next version adds would move the others (F76).
+
 -- What is left to each lane by the limits of its topic (with its rate) and scope, counted
 -- from live claims; null: no limit. Suspects are one at a time of each host, in all lanes.
 create or replace function pgmill.lane_room(me text, lanes pgmill.lane[]) returns pgmill.room[]
@@ -128,11 +131,11 @@ begin
                s.max_running - (select coalesce(sum(v.n), 0) from live v where v.scope = l.scope),
                t.per_scope - (select coalesce(sum(v.n), 0) from live v where v.topic = l.topic and v.scope = l.scope),
                case when starts_with(l.demand, '!') then 1 - (select coalesce(sum(v.suspects), 0) from live v) end)::pgmill.room
-      from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
+      from unnest(lanes) with ordinality as l
       left join pgmill.topic t on t.name = l.topic
       left join pgmill.scope_limit s on s.scope = l.scope
       left join lateral (select r.tat from pgmill.topic_rate r where r.topic = t.name order by r.n desc limit 1) r on true
-     order by l.ord);
+     order by l.ordinality);
 end $$;
 
 -- Which heads, given in the order of their turns, have room: at most slots. Those whose
@@ -291,11 +294,11 @@ begin
       select array_agg(h.ord), array_agg(h.place), array_agg(h.seq), array_agg(h.turn), bool_or(h.cut) into ords, places, seqs, turns, more
         from (select x.*, min(x.turn) filter (where x.cut) over () as known
                 from (select l.ord, w.place, w.seq, l.turn + w.upto / l.weight as turn, w.nth = l.look and l.look < least(left_over, l.most) as cut
-                        from (select o.*, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
+                        from (select o.*, o.ordinality as ord, greatest(o.vt, first - 1000) as turn, coalesce(s.weight, 1) as weight,
                                      case when t.per_key is not null then greatest(left_over, 200) -- of which many may be moved aside
                                           when many <= 4 or round > 3 then left_over else 1 + 2 * left_over / many end as look,
-                                     least((room[o.ord]).topic_left, (room[o.ord]).scope_left, (room[o.ord]).both_left, (room[o.ord]).suspects_left) as most
-                                from unnest(lanes) with ordinality as o(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
+                                     least((room[o.ordinality]).topic_left, (room[o.ordinality]).scope_left, (room[o.ordinality]).both_left, (room[o.ordinality]).suspects_left) as most
+                                from unnest(lanes) with ordinality as o
                                 left join pgmill.scope_limit s on s.scope = o.scope
                                 left join pgmill.topic t on keyed and t.name = o.topic
                                where o.priority = level) l
@@ -336,9 +339,9 @@ begin
                     else l.low end,
                case when k.known and not numbered then last_seq else l.mark end,
                case when k.known and not numbered then pg_current_xact_id() else l.mark_xid end
-          from unnest(lanes) with ordinality as l(topic, priority, demand, scope, n, vt, low, mark, mark_xid, at, ord)
-          join (select h.ord, max(h.turn) as turn, max(h.seq) as seq from held h group by h.ord) p on p.ord = l.ord
-          left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ord
+          from unnest(lanes) with ordinality as l
+          join (select h.ord, max(h.turn) as turn, max(h.seq) as seq from held h group by h.ord) p on p.ord = l.ordinality
+          left join (select x.ord, min(x.seq) as seq from (select h.ord, h.seq from head h except all select q.ord, q.seq from held q) x group by x.ord) r on r.ord = l.ordinality
          cross join lateral (select pg_snapshot_xmin(horizon) >= l.mark_xid or oldest <= age(l.mark_xid::xid) as known) k
       )
       select c.id, j.id, c.kind, (c.args ->> 'attempt')::int, j.input, j.scope, j.trace_id, j.deadline_at, least(j.max_runtime, coalesce(o.max_runtime, t.max_runtime, (select d.max_runtime from pgmill.topic_timeout d where d.topic = '*'), interval '9000 seconds')), limited
