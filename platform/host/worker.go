@@ -387,9 +387,7 @@ func (w *Worker) serve(ctx context.Context, control, handlers, leases *pgxpool.P
 	if err := claims.Stop(grace); err != nil {
 		w.Log.Error("not everything was handed back; it will be rescued", "error", err)
 	}
-	last, done := context.WithTimeout(bg, time.Second) // the grace may be over: what is handed back now is, before the lease ends
-	defer done()
-	jobs.Stop(last)
+	jobs.Stop(bg) // whatever is left of the grace: what is handed back must be so before the lease ends; without a database that ends it
 	stopLooks()
 	stopLease()
 	return errors.Join(cause, group.Wait())
