@@ -62,11 +62,14 @@ func (s step) register(side *pgxpool.Pool) {
 		}})
 }
 
+// sqlCalled notes that a job's handler was called, and answers how many times before.
+const sqlCalled = `with called as (insert into did (n) values ($1) returning n) select (select count(*) from did d where d.n = called.n) from called`
+
 // do notes on a connection of its own that it was called, and that its context has
 // ended if it has, and does what is asked.
 func (in task) do(ctx context.Context, side *pgxpool.Pool) error {
 	var calls int
-	if err := side.QueryRow(ctx, "with called as (insert into did (n) values ($1) returning n) select (select count(*) from did d where d.n = called.n) from called", in.N).Scan(&calls); err != nil {
+	if err := side.QueryRow(ctx, sqlCalled, in.N).Scan(&calls); err != nil {
 		return err
 	}
 	if in.Flaky && calls == 0 {

@@ -12,15 +12,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmill/pgmill/platform/platformtest"
 	"github.com/pgmill/pgmill/platform/platformtest/fault"
 )
 
 // F14, F33, F34, F36, F41, F46 for jobs: hosts are killed, told to stop, paused and cut
-// off at random while jobs are submitted, some of them rolled back, late, flaky, keyed or
-// cancelled. Each is done once or cancelled, none has two owners, none that has ended is
-// written again, and whatever waits says why.
+// off at random while jobs are submitted, some of them rolled back, late, flaky, keyed,
+// unique, limited by a rate or their scope, for an outside worker, or cancelled. Each is done
+// once or cancelled, none has two owners, none that has ended is written again, no limit is
+// passed, and whatever waits says why.
 func TestStormOfJobs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute; run it without -short")
@@ -31,7 +33,9 @@ func TestStormOfJobs(t *testing.T) {
 		d, rate, lease, patience = 10*time.Minute, 200, 5*time.Second, 5*time.Minute
 	}
 	keyed := step{Topic: "job.t.keyed", PerKey: 1}
-	steps := []step{inside, outside, keyed}
+	steps := []step{inside, outside, keyed, {Topic: "job.t.rated", Outside: true, Rate: rate / 6}}
+	const most = 4
+	b.exec("select mill.limit_scope('org:0', $1)", most)
 	var slots []*slot
 	for range 3 {
 		w := fault.NewWire(t, b.dsn)
@@ -46,12 +50,14 @@ func TestStormOfJobs(t *testing.T) {
 			struck[slots[rand.IntN(len(slots))].strike()]++
 		}
 	})
-	storm.Go(func() { b.orders(ctx, steps, rate) })
+	worked := step{Topic: "job.t.worked", Outside: true}
+	storm.Go(func() { b.orders(ctx, append(steps, worked), rate) })
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	var watch sync.WaitGroup
 	why := map[string]time.Duration{}
 	watch.Go(func() { b.why(watching, why) })
+	watch.Go(func() { b.worker(watching, worked.Topic) })
 	storm.Wait()
 	for _, s := range slots {
 		s.wire.Mend()
@@ -60,6 +66,7 @@ func TestStormOfJobs(t *testing.T) {
 	stop()
 	watch.Wait()
 	b.allOnce()
+	b.atOnce("org:0", most)
 	t.Logf("%d jobs, %d cancelled; %v; deaths %d; longest waits by reason: %v", ask[int](b, "select count(*) from wanted"), ask[int](b, "select count(*) from pgmill.job where state = 'CANCELLED'"),
 		struck, slots[0].fleet.died()+slots[1].fleet.died()+slots[2].fleet.died(), why)
 	for reason, longest := range why {
@@ -71,7 +78,7 @@ func TestStormOfJobs(t *testing.T) {
 			t.Errorf("a job was seen waiting for %v with reason %q; want at most %v", longest, reason, most)
 		}
 	}
-	if got := b.list("select format('%s waits: %s', id, reason) from mill.why_not_running union all select format('%s is stuck: %s', id, reason) from mill.stuck"); got != "" {
+	if got := b.list("select format('%s waits: %s', id, reason) from mill.why_not_running union all select format('%s is stuck: %s', id, reason) from mill.stuck union all select format('%s is taken', key) from pgmill.job_unique"); got != "" {
 		t.Errorf("in the end:\n%s", got)
 	}
 }
@@ -84,6 +91,9 @@ var waits = map[string]time.Duration{
 	"no_live_host":         30 * time.Second,
 	"no_pool_mapping":      10 * time.Second, // until the first host has said what it can do
 	"key_limit":            time.Minute,      // each in turn
+	"tenant_limit":         time.Minute,
+	"topic_limit":          30 * time.Second,
+	"worker.tired":         3 * time.Second,
 	"scheduled":            3 * time.Second,
 	"handler_error":        3 * time.Second, // that and the others: until the next attempt
 	"host_lost":            3 * time.Second,
@@ -139,8 +149,12 @@ func (b *bed) orders(ctx context.Context, steps []step, rate int) {
 		batch, cancelled := &pgx.Batch{}, []int{}
 		for most := n + rate; n < most && n < int(time.Since(began).Seconds()*float64(rate)); n++ {
 			s := steps[rand.IntN(len(steps))]
-			options := fmt.Sprintf(`{"scope": "org:%d", "priority": %q, "key": "k%d", "delay_ms": %d}`,
-				rand.IntN(5), []string{"critical", "interactive", "batch"}[rand.IntN(3)], rand.IntN(40), max(0, rand.IntN(8000)-7000))
+			unique := ""
+			if rand.IntN(10) == 0 {
+				unique = fmt.Sprintf(`, "unique_key": "u%d"`, rand.IntN(3))
+			}
+			options := fmt.Sprintf(`{"scope": "org:%d", "priority": %q, "key": "k%d", "delay_ms": %d, "max_attempts": 100%s}`,
+				rand.IntN(5), []string{"critical", "interactive", "batch"}[rand.IntN(3)], rand.IntN(40), max(0, rand.IntN(8000)-7000), unique)
 			in := fmt.Sprintf(`{"millis": %d, "flaky": %v}`, rand.IntN(300), rand.IntN(20) == 0)
 			cancel := rand.IntN(25) == 0
 			if cancel {
@@ -162,6 +176,65 @@ func (b *bed) orders(ctx context.Context, steps []step, rate int) {
 			b.Errorf("submit and cancel: %v", err)
 			return
 		}
+	}
+}
+
+// worker does the jobs of a topic as a program outside would, by SQL, until ctx ends. One
+// in five it gives back, fails or forgets until the lease is over.
+func (b *bed) worker(ctx context.Context, topic string) {
+	type claimed struct {
+		Job, Token string
+		N          int64
+	}
+	for pause(ctx, 50*time.Millisecond) == nil {
+		rows, err := b.db.Query(b.Context(), "select job_id, token, (input ->> 'n')::bigint from mill.claim_jobs('w1', array[$1], 10, 2)", topic)
+		if err != nil {
+			b.Errorf("claim: %v", err)
+			return
+		}
+		jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
+		for i := 0; err == nil && i < len(jobs); i++ {
+			var calls int
+			if err = b.db.QueryRow(b.Context(), sqlCalled, jobs[i].N).Scan(&calls); err != nil {
+				break
+			}
+			end := "select mill.complete_job($1, $2)"
+			switch rand.IntN(15) + 15*calls { // the first time only: it rests longer and longer
+			case 0:
+				continue
+			case 1:
+				end = "select mill.release_job($1, $2)"
+			case 2:
+				end = "select mill.fail_job($1, $2, 'worker.tired')"
+			default:
+				_, err = b.db.Exec(b.Context(), "insert into sent (key) values ($1) on conflict do nothing", jobs[i].Job)
+			}
+			var refused *pgconn.PgError
+			if _, lost := b.db.Exec(b.Context(), end, jobs[i].Job, jobs[i].Token); !errors.As(lost, &refused) || refused.Code != "MI101" {
+				err = errors.Join(err, lost)
+			}
+		}
+		if err != nil {
+			b.Errorf("worker: %v", err)
+			return
+		}
+	}
+}
+
+// atOnce checks that no more jobs of a scope ran at once than may, as far as attempts are noted.
+func (b *bed) atOnce(scope string, most int) {
+	b.Helper()
+	if got := b.list(`
+		with ran as (
+		    select a.job, a.started_at, a.ended_at from pgmill.job_attempt a join pgmill.job j on j.id = a.job where j.scope = $1 and a.started_at is not null
+		    union all select id, started_at, finished_at from pgmill.job where scope = $1 and state = 'SUCCEEDED'
+		)
+		select format('%s ran at %s', count(*), a.started_at)
+		from ran a join ran o on o.started_at <= a.started_at and a.started_at < o.ended_at
+		group by a.job, a.started_at
+		having count(*) > $2
+		limit 10`, scope, most); got != "" {
+		b.Errorf("of %s may run %d:\n%s", scope, most, got)
 	}
 }
 
