@@ -168,13 +168,15 @@ func TestInvariantsSeeWhatIsBroken(t *testing.T) {
 		{"a finished claim", `insert into pgmill.river_job (state, finalized_at, args, kind, queue, max_attempts) values ('completed', now(), '{}', 'x', 'subscription', 1)`, "states {completed}"},
 		{"a fire time that fired twice", `insert into pgmill.event (type, target, data) select 'schedule.x', 'x', '{"at": "2026-01-01T00:00:00Z"}' from generate_series(1, 2)`, "has 2 ticks"},
 		{"a schedule that sleeps before its tick", `insert into pgmill.event (id, type, target) values (999999, 'schedule.test.one', 't'); insert into pgmill.schedule (name, cron, zone, missed, max_missed, overlap, last_event) values ('test.one', '@daily', '', 'skip', 1, 'skip', 999999); update pgmill.subscription set dormant = true`, "event 999999 is not done"},
+		{"a dead letter that is missing", `insert into pgmill.job (id, topic, state, finished_at, trace_id) values ('j1', 'job.x', 'FAILED', now(), 't')`, "job j1 is FAILED, its dead letter missing"},
+		{"one of a job that succeeded", `insert into pgmill.job (id, topic, state, finished_at, trace_id) values ('j1', 'job.x', 'SUCCEEDED', now(), 't'); insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts) values ('j1', 'install', 'job.x', 'FAILED', 'x', 1)`, "job j1 is SUCCEEDED, its dead letter FAILED"},
 		{"a parked event without its key", `insert into pgmill.parked_event (subscription, shard, key, pos, event_id, reason, attempts) values ('test.one', 0, 'k', 1, 1, 'x', 1)`, "key k"},
 	}
 	dsn := platformtest.DSN(t)
 	db := platformtest.Pool(t, dsn)
 	s := platform.Subscription{Name: "test.one", Events: []string{"none"}, Owners: platform.OwnedBy("test"), Handle: func(context.Context, pgx.Tx, platform.Event) error { return nil }}
 	platformtest.Stop(t, platformtest.Host(t, dsn, s))
-	const mend = `truncate pgmill.event, pgmill.log, pgmill.step, pgmill.river_job, pgmill.parked_event, pgmill.cursor;
+	const mend = `truncate pgmill.event, pgmill.log, pgmill.step, pgmill.river_job, pgmill.job, pgmill.dead_letter, pgmill.parked_event, pgmill.cursor;
 		insert into pgmill.step (k, base, last, after_id, cluster) select 0, pg_current_snapshot(), 0, 0, system_identifier from pg_control_system();
 		insert into pgmill.cursor values ('test.one', 0, 0, 0);
 		update pgmill.shard set failing_pos = null;
