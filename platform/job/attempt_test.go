@@ -211,6 +211,28 @@ func TestHandleCommitsWithTheJob(t *testing.T) {
 	}
 }
 
+// What a Run says of how far it is shows with its job while it runs, and stays.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	goOn := make(chan struct{})
+	w.host(work("job.t.far", func(ctx context.Context, a *platform.Attempt) error {
+		if err := errors.Join(a.Progress(ctx, 40, "halfway"), a.Progress(ctx, 140, "")); err != nil {
+			return err
+		}
+		<-goOn
+		return nil
+	}))
+	id := w.submit("job.t.far", `{}`, `{}`)
+	const shown = `select concat_ws(' ', j ->> 'state', j -> 'progress' ->> 'percent', j -> 'progress' ->> 'message') from pgmill.get_job($1) j`
+	platformtest.WaitFor(t, w.pool, `select (`+shown+`) = 'RUNNING 100 '`, id)
+	close(goOn)
+	w.becomes(id, "SUCCEEDED")
+	if got := ask[string](w, shown, id); got != "SUCCEEDED 100 " {
+		t.Errorf("in the end it shows %q", got)
+	}
+}
+
 // F46: a host that is told to stop lets short jobs finish and hands long ones back
 // without counting the attempt; they begin again elsewhere at once.
 func TestDrainHandsBack(t *testing.T) {
@@ -276,5 +298,51 @@ func TestDrainHandsBackBeforeTheLeaseEnds(t *testing.T) {
 	<-stopped
 	if got := ask[string](w, `select state || ' ' || (select count(*) from pgmill.job_attempt) from mill.jobs where id = $1`, id); got != "PENDING 0" {
 		t.Errorf("the job is %s attempts noted; want PENDING 0", got)
+	}
+}
+
+// The rest after a failed attempt doubles up to the most and is up to a quarter shorter by
+// chance; a host's first death costs none.
+func TestRests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, tt := range []struct {
+		name    string
+		attempt int
+		reason  string
+		final   bool
+		spread  float64
+		want    string // seconds; "": it has failed for good
+	}{
+		{"the first rests the backoff", 1, "t.x", false, 0, "2"},
+		{"the second twice as long", 2, "t.x", false, 0, "4"},
+		{"the fourth eight times", 4, "t.x", false, 0, "16"},
+		{"a quarter off at most", 4, "t.x", false, 1, "12"},
+		{"half of that by half the chance", 4, "t.x", false, 0.5, "14"},
+		{"the most is not passed", 6, "t.x", false, 0, "60"},
+		{"nor does the power overflow", 98, "t.x", false, 0, "60"},
+		{"a quarter off the most, too", 98, "t.x", false, 1, "45"},
+		{"the attempts are spent", 99, "t.x", false, 0, ""},
+		{"final is final", 1, "t.x", true, 0, ""},
+		{"a reason that is not tried again", 1, "t.y", false, 0, ""},
+		{"a host's first death", 1, "host_lost", false, 0, "0"},
+		{"its second", 2, "host_lost", false, 0, "2"},
+		{"its third", 3, "host_lost", false, 0, "4"},
+		{"its last", 99, "host_lost", false, 0, ""},
+	} {
+		got := ask[string](w, `select coalesce(extract(epoch from pgmill.job_rest($1, 99, '2 s', '1 min', '{t.x}', $2, $3, $4))::float8::text, '')`, tt.attempt, tt.reason, tt.final, tt.spread)
+		if got != tt.want {
+			t.Errorf("%s: after attempt %d with %s, spread %v, it rests %q s; want %q", tt.name, tt.attempt, tt.reason, tt.spread, got, tt.want)
+		}
+	}
+	step := work("job.t.rest", func(context.Context, *platform.Attempt) error { return errors.New("no") })
+	step.MaxAttempts, step.Backoff, step.BackoffMax = 4, 400*time.Millisecond, 600*time.Millisecond
+	w.host(step)
+	id := w.submit("job.t.rest", `{}`, `{}`)
+	w.becomes(id, "FAILED")
+	rests := ask[string](w, `select string_agg((next - ended_at >= least(600, 400 * power(2, attempt - 1)) * 0.75 * interval '1 ms')::text, ' ' order by attempt)
+		from (select a.attempt, a.ended_at, coalesce(lead(a.started_at) over (order by a.attempt), j.started_at) as next from pgmill.job_attempt a join pgmill.job j on j.id = a.job where a.job = $1) x`, id)
+	if rests != "true true true" {
+		t.Errorf("the three rests were long enough: %s", rests)
 	}
 }

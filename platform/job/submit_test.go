@@ -188,6 +188,36 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
+// C13: a session that ends after any of a submit's writes leaves nothing of it, and the same
+// submit makes the job afterwards.
+func TestSubmitIsWholeOrNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tables := []string{"job_key", "job_unique", "lane", "job", "job_waiting"}
+	w.exec(`create function die() returns trigger language plpgsql as $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$`)
+	rows := `select concat_ws(' '`
+	for _, table := range tables {
+		rows += `, (select count(*) from pgmill.` + table + `)`
+	}
+	rows += `)`
+	const submit = `select mill.submit_job('job.whole', '{}', '{"idempotency_key": "k", "unique_key": "u"}')`
+	for _, table := range tables {
+		w.exec(`create trigger die after insert on pgmill.` + table + ` for each row execute function die()`)
+		if _, err := w.pool.Exec(t.Context(), submit); err == nil {
+			t.Errorf("%s is not written", table)
+		}
+		if got := ask[string](w, rows); got != "0 0 0 0 0" {
+			t.Errorf("ended after %s it left %s rows of %v", table, got, tables)
+		}
+		w.exec(`drop trigger die on pgmill.` + table)
+	}
+	w.exec(submit)
+	w.exec(submit)
+	if got := ask[string](w, rows); got != "1 1 1 1 1" {
+		t.Errorf("in the end there are %s rows of %v; want one each", got, tables)
+	}
+}
+
 // A unique key lets one job in until it has ended; a debounced one waits for the last
 // submit and takes its input.
 func TestUniqueAndDebounce(t *testing.T) {

@@ -73,3 +73,62 @@ func TestHealthOfJobs(t *testing.T) {
 		t.Errorf("with a job that nobody promotes: %s", got)
 	}
 }
+
+// What mill.stuck shows: what runs on for a dead host or beyond its time, and what is long
+// due; not what is only late by less than a host takes.
+func TestWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	w.declare("job.stuck", `{}`) // for a minute at most
+	for _, tt := range []struct{ name, change, want string }{
+		{"it runs", ``, ""},
+		{"its host died just now", `update pgmill.instance set ttl = '10 s', last_seen = now() - interval '12 s' where id = 'me'`, ""},
+		{"its host has been dead for longer than a rescue takes", `update pgmill.instance set ttl = '10 s', last_seen = now() - interval '16 s' where id = 'me'`, "host_lost"},
+		{"its host left and it stayed", `update pgmill.instance set deregistered_at = now() where id = 'me'`, "host_lost"},
+		{"its time is over just now", `update pgmill.river_job set attempted_at = now() - interval '90 s'`, ""},
+		{"its time has been over for long", `update pgmill.river_job set attempted_at = now() - interval '121 s'`, "timeout"},
+		{"it is due", `select pgmill.release_claims(array_agg(id)) from pgmill.river_job; update pgmill.job_waiting set due_at = now() - interval '20 s'`, ""},
+		{"it has been due for long", `select pgmill.release_claims(array_agg(id)) from pgmill.river_job; update pgmill.job_waiting set due_at = now() - interval '31 s'`, "overdue"},
+	} {
+		id := w.submit("job.stuck", `{}`, `{}`)
+		if got := w.admits(10, "{job.stuck}"); got["install"] != 1 {
+			t.Fatalf("%s: admitted %v", tt.name, got)
+		}
+		if tt.change != "" {
+			w.exec(tt.change)
+		}
+		if got := ask[string](w, `select coalesce(string_agg(kind || ' ' || id || ' ' || reason, ', '), '') from mill.stuck`); got != "" && got != "job "+id+" "+tt.want || (got == "") != (tt.want == "") {
+			t.Errorf("%s: stuck is %q; want the job with %q", tt.name, got, tt.want)
+		}
+		w.exec(`update pgmill.instance set ttl = '1 h', last_seen = now(), deregistered_at = null where id = 'me'`)
+		w.exec(`select mill.cancel('` + id + `')`)
+	}
+}
+
+// What mill.queue_depth counts of each topic: what is ready, what runs, and what waits for
+// its time or a limit.
+func TestQueueDepth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_ = w.rescuer()
+	w.declare("job.depth", `{"per_key":1}`)
+	w.exec(`select mill.set_pools('{"topics": {"job.depth": "deep"}, "pools": {"deep": {}}}')`)
+	w.put(3, "job.depth", `{"delay_ms":3600000}`)
+	w.put(4, "job.depth", `{"key":"k"}`)
+	if got := w.admits(100, "{job.depth}"); got["install"] != 1 {
+		t.Fatalf("admitted %v, want one of the key", got)
+	}
+	w.put(2, "job.depth", `{}`)
+	if got := w.admits(1, "{job.depth}"); got["install"] != 1 {
+		t.Fatalf("admitted %v, want one of the two", got)
+	}
+	w.put(5, "job.nobody", `{}`)
+	if got := ask[string](w, `select string_agg(concat_ws(' ', topic, pool, ready, running, waiting), ', ' order by topic) from mill.queue_depth where topic in ('job.depth', 'job.nobody')`); got != "job.depth deep 1 2 6, job.nobody default 5 0 0" {
+		t.Errorf("the depths are %s", got)
+	}
+	w.exec(`update pgmill.job_waiting set since = now() - interval '90 s' where topic = 'job.nobody'`)
+	if got := ask[int](w, `select oldest_ready_seconds::int from mill.queue_depth where topic = 'job.nobody'`); got != 90 {
+		t.Errorf("the oldest has been ready for %d s; want 90", got)
+	}
+}
