@@ -193,6 +193,46 @@ func TestIdempotencyKeys(t *testing.T) {
 	}
 }
 
+// F71: twenty submits with one key at once make one job and all answer it; a session that
+// ends between the key and the job leaves neither, and the next try makes one; a key that
+// is too long is refused by name.
+func TestIdempotencyKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const body = `{"topic": "job.t.once", "input": {}}`
+	answers := make(chan answer)
+	for range 20 {
+		go func() { answers <- w.call(acme, "POST", "/api/v1/jobs", body, "Idempotency-Key", "k1") }()
+	}
+	all := map[string]int{}
+	for range 20 {
+		a := <-answers
+		all[fmt.Sprint(a.status, " ", a.body)]++
+	}
+	if len(all) != 1 || ask[int](w, `select count(*)::int from pgmill.job`) != 1 {
+		t.Errorf("%d jobs, answers: %v; want one and one", ask[int](w, `select count(*)::int from pgmill.job`), all)
+	}
+
+	w.exec(`create function die() returns trigger language plpgsql as $$ begin perform pg_terminate_backend(pg_backend_pid()); return new; end $$;
+		create trigger die before insert on pgmill.job for each row execute function die()`)
+	if a := w.call(acme, "POST", "/api/v1/jobs", body, "Idempotency-Key", "k2"); a.status < 500 {
+		t.Errorf("its session ended and it answered %d %s", a.status, a.body)
+	}
+	if got := ask[string](w, `select (select count(*) from pgmill.job_key where key = 'k2') || ' keys, ' || (select count(*) from pgmill.job) || ' jobs'`); got != "0 keys, 1 jobs" {
+		t.Errorf("that left %s; want 0 keys, 1 jobs", got)
+	}
+	w.exec(`drop trigger die on pgmill.job`)
+	again := w.want(w.call(acme, "POST", "/api/v1/jobs", body, "Idempotency-Key", "k2"), 200, "")
+	if a := w.call(acme, "POST", "/api/v1/jobs", body, "Idempotency-Key", "k2"); a.body != again.body || ask[int](w, `select count(*)::int from pgmill.job`) != 2 {
+		t.Errorf("after that it answered %s and %s", again.body, a.body)
+	}
+
+	a := w.want(w.call(acme, "POST", "/api/v1/jobs", body, "Idempotency-Key", strings.Repeat("k", 300)), 400, "invalid_field")
+	if !strings.Contains(a.body, "idempotency_key must be 1 to 200 bytes") {
+		t.Errorf("a key of 300 bytes is answered %s", a.body)
+	}
+}
+
 // C16: pages by key. Equal times lose nothing, filters do not shorten pages.
 func TestEachJobIsOnOnePage(t *testing.T) {
 	t.Parallel()
