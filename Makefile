@@ -1,8 +1,8 @@
 # make run     a host with everything it needs, Postgres included, and a demo
 # make test    the tests; those where goroutines meet a second time with -race
 # make check   what CI runs: format, vet, staticcheck, generated code, build, test
-# make elsewhere  tests again behind PgBouncer and on Postgres 18
-# make matrix  all of them, behind PgBouncer both ways and on Postgres 15 to 18
+# make elsewhere  the database's tests behind PgBouncer both ways and on Postgres 18, in short: three quarters of an hour
+# make matrix  all of them, in full, and on Postgres 15 to 18: hours
 # make bench   how fast it is; make soak: whether it stays so (ARGS="…" for both)
 # make generate  Go from migrations, sql/functions and sql/queries, after a change there
 # make build   the binaries, into .bin/; make image: a container image, without an engine
@@ -41,17 +41,15 @@ test:
 check: format vet staticcheck generated compile artifacts
 	@$(MAKE) --no-print-directory test
 
-elsewhere:
-	@$(install) postgres postgres-18 pgbouncer
-	PGMILL_TEST_POOLER=transaction go test -timeout 20m -p 1 -short $(DB_PKGS)
-	PGMILL_TEST_POOLER=transaction+direct go test -timeout 20m -p 1 -short ./platform/wakeup
-	PGMILL_TEST_POSTGRES=18 go test -timeout 20m -p 1 -short $(DB_PKGS)
-
-matrix:
-	@$(install) postgres postgres-15 postgres-16 postgres-17 postgres-18 pgbouncer
-	@failed=; for where in POOLER=transaction POOLER=transaction+direct POSTGRES=15 POSTGRES=16 POSTGRES=17 POSTGRES=18; do \
+elsewhere: versions = 18
+elsewhere: packages = -timeout 20m -short $(DB_PKGS)
+matrix: versions = 15 16 17 18
+matrix: packages = -timeout 30m $(MATRIX_PKGS)
+elsewhere matrix:
+	@$(install) postgres $(versions:%=postgres-%) pgbouncer
+	@failed=; for where in POOLER=transaction POOLER=transaction+direct $(versions:%=POSTGRES=%); do \
 		echo "PGMILL_TEST_$$where"; \
-		env "PGMILL_TEST_$$where" go test -timeout 30m -p 1 $(MATRIX_PKGS) || failed="$$failed $$where"; \
+		env "PGMILL_TEST_$$where" go test -p 1 $(packages) || failed="$$failed $$where"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 bench:
