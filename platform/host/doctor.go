@@ -125,6 +125,7 @@ func (d *doctor) migrated(ctx context.Context) []finding {
 // becoming is what stands still where hosts may not become a role. A migration leaves it
 // out where the roles are another owner's (sql/views/900_grants.sql).
 var becoming = map[string]string{
+	"mill_cleaner":   "no clean-up of a team's own statement runs where it names no module",
 	"pgmill_api":     "the API answers grant_missing",
 	"pgmill_cleanup": "no clean-up runs, and tables grow",
 }
