@@ -317,6 +317,13 @@ func (j *journal) said(text string) int {
 	return strings.Count(j.text.String(), text)
 }
 
+// lines are those that hold a text.
+func (j *journal) lines(text string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.DeleteFunc(strings.Split(j.text.String(), "\n"), func(line string) bool { return !strings.Contains(line, text) })
+}
+
 func (j *journal) tail(n int) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -358,6 +365,7 @@ type fleet struct {
 	group   sync.WaitGroup
 	mu      sync.Mutex
 	running map[*proc]struct{}
+	started []*proc // all, also those that have ended
 	deaths  int
 }
 
@@ -374,6 +382,7 @@ func (b *bed) keep(n int, o hostOptions) *fleet {
 				p := b.start(o)
 				f.mu.Lock()
 				f.running[p] = struct{}{}
+				f.started = append(f.started, p)
 				f.mu.Unlock()
 				if i == 0 {
 					close(first)

@@ -1,7 +1,7 @@
 package faults_test
 
 import (
-	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,30 +40,68 @@ func TestF61KilledBetweenEmitAndSettle(t *testing.T) {
 	}
 }
 
-// F61: three hosts with a schedule of each second, killed and stopped in turn: as
-// many ticks as seconds. The long form takes five minutes.
+// F61: three hosts with schedules of each second, minute and hour, killed, stopped and cut
+// off from their sessions in turn: as many ticks as instants, and who is too late for one
+// says nothing. The long form takes five minutes.
 func TestF61AsManyTicksAsSeconds(t *testing.T) {
 	t.Parallel()
-	rounds := 4
+	rounds := 6
 	if soaking() {
 		rounds = 100
 	}
 	b := newBed(t)
-	f := b.keep(3, hostOptions{Schedules: []timed{{Name: "test.second", Cron: "@every 1s"}, {Name: "test.minute", Cron: "* * * * *"}}})
+	f := b.keep(3, hostOptions{Schedules: []timed{{Name: "test.second", Cron: "@every 1s"}, {Name: "test.minute", Cron: "* * * * *"}, {Name: "test.hour", Cron: "0 * * * *"}}})
 	b.wait("select count(*) >= 1 from effect")
+	first := map[string]time.Time{} // an instant of a moment ago, so that there is one at all
+	for name, unit := range map[string]string{"test.minute": "minute", "test.hour": "hour"} {
+		first[name] = ask[time.Time](b, "update pgmill.schedule set next_at = date_trunc($2, now()), version = version + 1 where name = $1 returning next_at", name, unit)
+	}
 	for i := range rounds {
 		p := f.some(i)
 		if p == nil {
 			continue
 		}
-		if rand.IntN(2) == 0 {
+		switch i % 3 {
+		case 0:
 			p.kill()
-		} else {
+		case 1:
 			p.pause()
+		default: // as the database's administrator does
+			b.exec("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'pgmill ' || $1", p.out.instance())
 		}
 		b.wait("select count(*) >= $1 from pgmill.event where type = 'schedule.test.second'", 3*(i+1))
 		p.resume()
 	}
 	f.end()
 	b.everySecond("test.second")
+	b.everyInstant("test.minute", first["test.minute"], time.Minute)
+	b.everyInstant("test.hour", first["test.hour"], time.Hour)
+	if n := ask[int](b, "select count(*) from pgmill.river_job where queue = 'job'") + ask[int](b, "select count(*) from pgmill.job"); n != 0 {
+		t.Errorf("%d jobs were made of ticks", n)
+	}
+	for _, p := range f.started {
+		for _, line := range p.out.lines(`"level":"ERROR"`) {
+			if !strings.Contains(line, "lease") {
+				t.Errorf("a host says %s", line)
+			}
+		}
+		if n := p.out.said("23505") + p.out.said("emit ticks"); n > 0 {
+			t.Errorf("host %s was too late for a tick and says so %d times:\n%s", p.out.instance(), n, p.out.tail(40))
+		}
+	}
+}
+
+// everyInstant checks that a schedule has one event and one effect for each of its
+// instants from the first on, once it has come to rest.
+func (b *bed) everyInstant(name string, first time.Time, every time.Duration) {
+	b.Helper()
+	next := ask[time.Time](b, "with p as materialized (select mill.pause_schedule($1)) select d.next_at from p, pgmill.schedule d where d.name = $1", name)
+	b.wait("select dormant from pgmill.subscription where name = $1", name)
+	b.exactlyOnce(name, "schedule."+name)
+	const at = `select coalesce(string_agg(to_char(at, 'DD HH24:MI'), ', ' order by at), '') from `
+	got := ask[string](b, at+`(select (data ->> 'at')::timestamptz as at from pgmill.event where type = 'schedule.' || $1) e`, name)
+	want := ask[string](b, at+`generate_series($1::timestamptz, $2::timestamptz - $3::interval, $3::interval) at`, first, next, every)
+	if got != want || want == "" {
+		b.Errorf("%s ticked at %s; want %s", name, got, want)
+	}
 }
