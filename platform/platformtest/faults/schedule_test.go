@@ -2,7 +2,6 @@ package faults_test
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -104,32 +103,5 @@ func (b *bed) everyInstant(name string, first time.Time, every time.Duration) {
 	want := ask[string](b, at+`generate_series($1::timestamptz, $2::timestamptz - $3::interval, $3::interval) at`, first, next, every)
 	if got != want || want == "" {
 		b.Errorf("%s ticked at %s; want %s", name, got, want)
-	}
-}
-
-// F62: a host that is told to stop two seconds before a tick takes it with it to nobody:
-// another one fires it, once, within a lease and two seconds. First one of three, then one
-// of two.
-func TestF62SIGTERMBeforeATick(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	o := hostOptions{Schedules: []timed{{Name: "test.late", Cron: "@every 87600h"}}}
-	hosts := []*proc{b.start(o), b.start(o), b.start(o)}
-	for i, p := range hosts[:2] {
-		due := ask[time.Time](b, "update pgmill.schedule set next_at = date_trunc('second', clock_timestamp()) + interval '3 s', version = version + 1, fired_to = null where name = 'test.late' returning next_at")
-		b.wait("select clock_timestamp() > $1::timestamptz - interval '2 s'", due)
-		p.signal(syscall.SIGTERM)
-		b.wait("select count(*) >= $1 from effect", i+1)
-		if late := ask[float64](b, "select extract(epoch from max(at) - $1)::float8 from effect", due); late < 0 || late > (ttl+2*time.Second).Seconds() {
-			t.Errorf("the tick after the SIGTERM of host %d ran %.2f s after its time, want at most %v", i, late, ttl+2*time.Second)
-		}
-		if code := p.ended(30 * time.Second); code != 0 {
-			t.Errorf("host %d ended with %d", i, code)
-		}
-	}
-	b.wait("select dormant from pgmill.subscription where name = 'test.late'")
-	b.exactlyOnce("test.late", "schedule.test.late")
-	if got := ask[int](b, "select count(*) from pgmill.event where type = 'schedule.test.late'"); got != 2 {
-		t.Errorf("%d ticks, want 2", got)
 	}
 }
