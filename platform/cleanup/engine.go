@@ -137,7 +137,7 @@ func (e *Engine) batch(ctx context.Context, c platform.Cleanup, scope string) (n
 		}
 		tag, err := tx.Exec(ctx, c.Rule.Delete, e.keep(c), c.Rule.Batch)
 		if n = int(tag.RowsAffected()); n > c.Rule.Batch { // rolled back, and no better the next time
-			return platform.Fail(platform.ReasonBatchTooBig, fmt.Errorf("the statement deleted %d rows, and may %d at a time: limit it by $2", n, c.Rule.Batch))
+			return &platform.Failure{Reason: platform.ReasonBatchTooBig, Final: true, Cause: fmt.Errorf("the statement deleted %d rows, and may %d at a time: limit it by $2", n, c.Rule.Batch)}
 		}
 		return err
 	})

@@ -41,6 +41,7 @@ func TestAStatementReachesItsOwnTablesOnly(t *testing.T) {
 			must(t, pool, `create table note as table stock.cart`)
 			must(t, pool, `grant select, delete on basket to mill_cleaner`)
 			must(t, pool, `insert into pgmill.job (id, topic, state, trace_id, updated_at) values ('waits', 'job.x', 'APPROVAL_REQUIRED', 't', now() - interval '9 days')`)
+			must(t, pool, `insert into pgmill.job_waiting (job, topic, priority, demand, scope, seq, cost, attempt, due_at) values ('waits', 'job.x', 1, '', 'install', 1, 1, 1, 'infinity')`)
 			reg := platform.NewRegistry()
 			for _, m := range modules {
 				if err := reg.Add(m); err != nil {

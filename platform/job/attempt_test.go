@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmill/pgmill/platform"
 	"github.com/pgmill/pgmill/platform/host"
+	"github.com/pgmill/pgmill/platform/job"
 	"github.com/pgmill/pgmill/platform/platformtest"
 )
 
@@ -344,5 +347,50 @@ func TestRests(t *testing.T) {
 		from (select a.attempt, a.ended_at, coalesce(lead(a.started_at) over (order by a.attempt), j.started_at) as next from pgmill.job_attempt a join pgmill.job j on j.id = a.job where a.job = $1) x`, id)
 	if rests != "true true true" {
 		t.Errorf("the three rests were long enough: %s", rests)
+	}
+}
+
+// A Handle's time begins when it has a connection: one that waits for others' is not late.
+func TestWaitingForAConnectionIsNoTimeout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	free := make(chan struct{})
+	w.hostWith(&host.Worker{MaxConns: 1},
+		platform.Step[none, none]{Topic: "job.t.has", Handle: func(context.Context, pgx.Tx, none) (none, error) { <-free; return none{}, nil }},
+		platform.Step[none, none]{Topic: "job.t.waits", Timeout: time.Second, MaxAttempts: 1, Handle: func(context.Context, pgx.Tx, none) (none, error) { return none{}, nil }})
+	w.becomes(w.submit("job.t.has", `{}`, `{}`), "RUNNING")
+	id := w.submit("job.t.waits", `{}`, `{}`)
+	w.becomes(id, "RUNNING")
+	platformtest.WaitFor(t, w.pool, `select clock_timestamp() > max(attempted_at) + interval '1500 ms' from pgmill.river_job`)
+	close(free)
+	w.becomes(id, "SUCCEEDED")
+}
+
+// A Handle for which there is no connection does not fail: it comes again, and says why.
+func TestNoConnectionIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	away, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	spec := platform.NewRegistry()
+	if err := spec.Add(platform.Step[none, none]{Topic: "job.t.away", MaxAttempts: 1, Handle: func(context.Context, pgx.Tx, none) (none, error) { return none{}, nil }}); err != nil {
+		t.Fatal(err)
+	}
+	e := &job.Engine{Steps: platform.Of[platform.StepSpec](spec), Pool: away, Control: w.pool, Held: t.Context, Instance: w.rescuer(), LeaseTTL: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	e.Init()
+	id := w.submit("job.t.away", `{}`, `{}`)
+	if n, err := e.Fetch(t.Context(), 1); n != 1 || err != nil {
+		t.Fatalf("fetched %d, %v", n, err)
+	}
+	e.Work(t.Context(), ask[int64](w, `select id from pgmill.river_job`))
+	go e.Stop(t.Context())
+	if err := e.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask[string](w, `select concat_ws(' ', j.state, w.attempt, w.reason, w.due_at > now()) from mill.jobs j join pgmill.job_waiting w on w.job = j.id where j.id = $1`, id); got != "PENDING 1 database_unreachable t" {
+		t.Errorf("it is %s; want it to wait for its first attempt", got)
 	}
 }

@@ -1,12 +1,19 @@
 package job
 
-import "context"
+import (
+	"context"
+
+	"github.com/pgmill/pgmill/platform/internal/claim"
+)
 
 // Fetch is what River calls.
 func (e *Engine) Fetch(ctx context.Context, max int) (claims int, err error) {
 	got, err := e.fetch(ctx, max)
 	return len(got), err
 }
+
+// Work is what River has done for each claim.
+func (e *Engine) Work(ctx context.Context, id int64) { e.work(ctx, claim.Claim{ID: id}) }
 
 // Ended answers how many tasks are marked as cancelled.
 func (e *Engine) Ended() (n int) {

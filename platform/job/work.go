@@ -40,10 +40,13 @@ func (e *Engine) work(ctx context.Context, c claim.Claim) {
 	if t.WithinMs != 0 {
 		within = time.Duration(t.WithinMs) * time.Millisecond
 	}
-	run, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
-	defer cancel()
-	run, stop := context.WithCancelCause(run)
+	run, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	if t.ByDeadline {
+		var cancel context.CancelFunc
+		run, cancel = context.WithTimeoutCause(run, within, errDeadline)
+		defer cancel()
+	}
 	if e.cancellable(t, stop) {
 		stop(errCancelled)
 	}
@@ -83,14 +86,21 @@ func (e *Engine) cancellable(t *task, stop context.CancelCauseFunc) bool {
 }
 
 // call runs the handler and says how the attempt ended; no outcome: it is settled.
+// A handler's time begins when it does: many may wait for few connections.
 func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, within time.Duration) end {
+	var s *claim.Session
+	var pid int32
+	if step.Run == nil {
+		var err error
+		if s, pid, err = e.open(ctx, step, t, within); err != nil {
+			return e.unopened(ctx, t, err)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
 	if step.Run != nil {
 		out, err := e.outside(ctx, step, t)
 		return e.judge(ctx, t, out, cmp.Or(err, checkLarge(out)))
-	}
-	s, pid, err := e.open(ctx, step, t, within)
-	if err != nil {
-		return e.judge(ctx, t, nil, err)
 	}
 	conn := s.Conn()
 	out, err, back := await(ctx, func() (json.RawMessage, error) {
@@ -115,10 +125,10 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 		settle = sqlLarge
 	}
 	b.Queue(settle, t.Claim, []byte(out))
-	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.patient(out))
-	defer cancel()
+	commit, done := context.WithTimeout(context.WithoutCancel(ctx), e.patient(out))
+	defer done()
 	failpoint.At("job-before-settle")
-	done, err := s.Commit(commit, b)
+	sent, err := s.Commit(commit, b)
 	switch {
 	case err == nil:
 		failpoint.At("job-after-settle")
@@ -128,7 +138,7 @@ func (e *Engine) call(ctx context.Context, step platform.StepSpec, t *task, with
 		e.lost(ctx, end{task: t, outcome: "succeeded"})
 		return end{}
 	default:
-		return e.judge(ctx, t, nil, unsettled(err, out, done == b.Len()-2))
+		return e.judge(ctx, t, nil, unsettled(err, out, sent == b.Len()-2))
 	}
 }
 
@@ -142,7 +152,17 @@ func unsettled(err error, out []byte, settling bool) error {
 	case isLarge(out) && errors.Is(err, context.DeadlineExceeded):
 		return platform.Because(platform.ReasonBadOutput, err)
 	}
-	return platform.Because(platform.ReasonCommitFailed, err)
+	return &platform.Failure{Reason: platform.ReasonCommitFailed, Cause: err} // which an author may not say
+}
+
+// unopened says how an attempt ended that has not begun. It does not count against a job
+// that the database was away, or has no session left.
+func (e *Engine) unopened(ctx context.Context, t *task, err error) end {
+	if ctx.Err() != nil || claim.IsSQL(err) && !claim.IsServer(err) {
+		return e.judge(ctx, t, nil, err)
+	}
+	e.Log.Warn("a job has no connection; it comes again", "job", t.Job, "topic", t.Topic, "error", err)
+	return end{task: t, outcome: "released", reason: platform.ReasonDatabaseUnreachable, rest: time.Second}
 }
 
 // open begins a handler's transaction.

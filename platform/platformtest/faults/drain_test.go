@@ -157,7 +157,7 @@ func TestF46RollingDeployStrandsNoJob(t *testing.T) {
 	for i := range steps {
 		steps[i].Attempts = 1
 	}
-	o := hostOptions{Steps: steps}
+	o := hostOptions{Steps: steps, Args: []string{"--lease-ttl=15s"}} // that a lease runs out on a slow machine is another thing
 	hosts := []*proc{b.start(o), b.start(o)}
 	for i := range rounds {
 		for j := range each {

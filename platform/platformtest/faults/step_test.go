@@ -159,7 +159,7 @@ func (b *bed) allOnce() {
 	b.Helper()
 	for what, query := range map[string]string{
 		"lost or made twice": `
-			select format('job %s (%s, cancelled: %s) is %s, made %s times, sent: %s', w.job, j.topic, w.cancel, j.state, m.n, s.is)
+			select format('job %s (%s, cancelled: %s) is %s (%s), made %s times, sent: %s', w.job, j.topic, w.cancel, j.state, j.reason, m.n, s.is)
 			from wanted w left join pgmill.job j on j.id = w.job
 			cross join lateral (select count(*) as n from made where n = w.n) m
 			cross join lateral (select exists (select from sent where key = w.job) as is) s
