@@ -133,7 +133,7 @@ func TestAPreparationThatFails(t *testing.T) {
 	}
 	fail(false)
 	d.stands(id, "files-1 of org:acme: failed, 0 of 2, 2 failed connectors.gone, 2 retries")
-	pgtest.Exec(t, d.db, `delete from pgmill.job where topic = 'job.connectors.prepare'`) // as the clean-up does
+	pgtest.Exec(t, d.db, `with letters as (delete from pgmill.dead_letter where topic = 'job.connectors.prepare') delete from pgmill.job where topic = 'job.connectors.prepare'`) // as the clean-ups do
 	d.stands(id, "files-1 of org:acme: failed, 0 of 2, 2 failed connectors.job_gone, 0 retries")
 	if d.prepare() == 0 {
 		t.Error("what failed for good cannot be prepared again")

@@ -464,31 +464,6 @@ func TestASubmitSaysWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-// A list without pages says that it is cut, and only then.
-func TestACutListSaysSo(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.exec(`insert into pgmill.job (id, scope, topic, state, trace_id) select 'j' || g, 'org:acme', 'job.t', 'FAILED', case when g = 1 then 'more' else 'all' end from generate_series(1, 1001) g`)
-	w.exec(`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts) select id, scope, topic, state, 'a.r' || id, 1 from pgmill.job where trace_id = 'all'`)
-	count := func(path, want string) {
-		t.Helper()
-		a := w.want(w.call(acme, "GET", path, ""), 200, "")
-		var all []json.RawMessage
-		if err := json.Unmarshal([]byte(a.body), &all); err != nil {
-			t.Fatal(err)
-		}
-		if got := fmt.Sprint(len(all), " ", a.header.Get("X-Truncated")); got != want {
-			t.Errorf("%s has %q, want %q", path, got, want)
-		}
-	}
-	count("/api/v1/traces/all", "1000 ")
-	count("/api/v1/dlq/counts", "1000 ")
-	w.exec(`update pgmill.job set trace_id = 'all'`)
-	w.exec(`insert into pgmill.dead_letter (job, scope, topic, state, reason, attempts) values ('j1', 'org:acme', 'job.t', 'FAILED', 'a.b', 1)`)
-	count("/api/v1/traces/all", "1000 true")
-	count("/api/v1/dlq/counts", "1000 true")
-}
-
 // C32, C35: labels that ask for a worker or a place do; the principal may come by header,
 // and acts unless another does.
 func TestLabelsThatAsk(t *testing.T) {
