@@ -29,6 +29,7 @@ func Example_cleanup() {
 	dsn := platformtest.DSN(t)
 	db := platformtest.Pool(t, dsn)
 	pgtest.Exec(t, db, "create table cart (id int primary key, closed_at timestamptz)")
+	pgtest.Exec(t, db, "grant select, delete on cart to mill_cleaner") // the table is no module's
 	pgtest.Exec(t, db, "insert into cart values (1, now() - interval '31 days'), (2, now() - interval '29 days'), (3, null)")
 
 	w := &host.Worker{Database: dsn, Registry: platform.NewRegistry()}
