@@ -339,6 +339,7 @@ var remedies = map[string]string{
 	"default_partition_used":  "move its rows to a partition of their range as the owner",
 	"positions_late":          "start a host; if one runs, see its log",
 	"notify_queue_filling":    "end the session that listens and does not read: select pid from pg_stat_activity where query like 'listen%'",
+	"dead_letters":            "see mill.dead_letters; mend what their reasons name, then pgmill dlq retry or delete",
 }
 
 func (d *doctor) health(ctx context.Context) []finding {
