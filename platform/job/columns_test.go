@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/platformtest"
 	"github.com/pgmill/pgmill/platform/platformtest/fault"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // F76: columns that a next version adds to the tables of jobs, and takes away again, cost
@@ -32,7 +32,7 @@ func TestF76ColumnsComeAndGoUnderJobs(t *testing.T) {
 	}
 	w := world{t, server.DSN, platformtest.Pool(t, server.DSN)}
 	w.exec(`create table made (job text)`)
-	said := &journal{}
+	said := &pgtest.Journal{}
 	for range 2 {
 		w.hostWith(&host.Worker{LeaseTTL: 30 * time.Second, Log: host.NewLogger(said, "text", slog.LevelInfo, server.DSN)},
 			platform.Step[none, none]{Topic: "job.f76.inside", Concurrency: 50, PerKey: 2,
@@ -129,22 +129,4 @@ func TestF76ColumnsComeAndGoUnderJobs(t *testing.T) {
 	if said.String() == "" || strings.Contains(said.String(), "0A000") {
 		t.Errorf("the hosts say\n%s", said)
 	}
-}
-
-// journal keeps what hosts say.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }

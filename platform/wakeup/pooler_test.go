@@ -1,7 +1,6 @@
 package wakeup_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/pgmill/pgmill/platform/pg"
 	"github.com/pgmill/pgmill/platform/platformtest"
 	"github.com/pgmill/pgmill/platform/platformtest/fault"
+	"github.com/pgmill/pgmill/platform/platformtest/pgtest"
 )
 
 // F43, N26: behind a pooler in transaction mode a host works by its poll and says within
@@ -46,7 +46,7 @@ func TestF43HostBehindAPooler(t *testing.T) {
 			pool := platformtest.Pool(t, server.DSN)
 			sql(t, pool, `create table effect (sub text, event_id bigint, data jsonb, primary key (sub, event_id)); create table made (n int primary key, input jsonb)`, pgx.QueryExecModeSimpleProtocol)
 			pooler := fault.NewPooler(t, server.DSN)
-			said := &journal{}
+			said := &pgtest.Journal{}
 			// Two handlers at once: the pooler has four sessions, and the lease needs one.
 			w := &host.Worker{Database: pooler.DSN, LeaseTTL: 10 * time.Second, MaxConns: 2, MaxJobs: 20, Log: host.NewLogger(said, "text", slog.LevelDebug, pooler.DSN), Registry: platform.NewRegistry()}
 			if tt.direct {
@@ -196,22 +196,4 @@ func (g *gate) outside() platform.Function {
 			_, err := g.wait(ctx, in, &g.out)
 			return in, err
 		}}
-}
-
-// journal keeps what a host says.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }
